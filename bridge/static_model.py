@@ -1,0 +1,52 @@
+"""What surgery hands to a target: a fully static model and what was learnt on the way."""
+
+from dataclasses import dataclass
+
+import onnx
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A padded axis of an output: the first rows are real, `count` (an output) says how many."""
+
+    axis: int
+    count: str
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedOutput:
+    """An output whose number of rows depended on the data."""
+
+    name: str
+    rows: tuple[Rows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A thing done to a node, or seen and declined with the reason (`changed` is False then)."""
+
+    node: str
+    what: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StaticModel:
+    """The result of surgery.
+
+    Attributes:
+        model: IR 8, opset 17 plus the `bridge` domain; no dynamic dimension, no control flow,
+            every suppression a StaticNMS call, every tensor in value_info. Its outputs are the
+            source's, in order, then the counts. Padded rows are zero.
+        source_shapes: the source's output shapes; None marks a data-dependent dimension.
+        padded: the outputs that were padded.
+        counts: names of the added int64[1] outputs.
+        assumptions: sentences for the manifest: under which condition the result equals the source.
+    """
+
+    model: onnx.ModelProto
+    source_shapes: dict[str, tuple[int | None, ...]]
+    padded: tuple[PaddedOutput, ...]
+    counts: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    assumptions: tuple[str, ...] = ()

@@ -1,0 +1,118 @@
+"""What a target is: it lowers a static model and can run what it wrote."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bridge.options import Options
+from bridge.static_model import Rows, StaticModel
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of an artifact.
+
+    Attributes:
+        shape: static, in the artifact's own layout.
+        source_shape: in the source model; None marks a data-dependent dimension.
+        transpose: `x_artifact = x_source.transpose(transpose)`; None where both are equal.
+        rows: the padded axes and the output that counts their real rows.
+        key: what the artifact calls it, where that cannot be the ONNX name.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    source_shape: tuple[int | None, ...]
+    transpose: tuple[int, ...] | None = None
+    rows: tuple[Rows, ...] = ()
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNms:
+    """How one StaticNMS was lowered, and why that is (or is not) exactly onnxruntime's decision."""
+
+    node: str
+    lowered_to: str
+    boxes: int
+    classes: int
+    max_output: int
+    iou_threshold: float
+    score_threshold: float
+    exact: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """An artifact in the work folder, not yet published, and all that is known about it.
+
+    Attributes:
+        border: tensors of the static model at which the tail begins (network before, tail behind).
+        tail: an artifact of the tail alone: inputs named and shaped as `border`, the same outputs.
+            None where the whole artifact is the tail (nothing stands before the border).
+        details: what the manifest shows under the target's own name.
+    """
+
+    path: Path
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    nms: tuple[LoweredNms, ...]
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    border: tuple[str, ...] = ()
+    tail: Path | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """A loaded artifact. Feeds and results use the artifact's names, layouts and padding."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by name for one set of inputs."""
+
+    def close(self) -> None:
+        """Free what the session holds (a process, a mapped file)."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Target(Protocol):
+    """A place a static model can be lowered to. Its package is imported only when it is used."""
+
+    @property
+    def name(self) -> str:
+        """The value of `--to`."""
+
+    @property
+    def suffix(self) -> str:
+        """The artifact's file name suffix, with its dot."""
+
+    def missing(self, options: Options) -> str | None:
+        """What to install so that this target works here; None when it does."""
+
+    def lower(self, static: StaticModel, options: Options, workdir: Path) -> Lowered:
+        """Write the artifact below `workdir`.
+
+        Raises:
+            UnsupportedModelError: an operator this target has no exact lowering for, by name.
+            LoweringError: the backend refused the model.
+        """
+
+    def open(self, path: Path, *, threads: int = 1) -> Session:
+        """Load an artifact to run it on `threads` threads."""
