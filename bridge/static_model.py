@@ -1,8 +1,11 @@
 """What surgery hands to a target: a fully static model and what was learnt on the way."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
+from onnx import helper
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,28 @@ class StaticModel:
     counts: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type (a numpy name) and static shape of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def tensor_types(model: onnx.ModelProto) -> Mapping[str, TensorType]:
+    """Type of every tensor of the top graph of a static model: inputs, constants, values, outputs."""
+    graph = model.graph
+    types = {
+        value.name: TensorType(
+            np.dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)).name,
+            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
+        )
+        for values in (graph.input, graph.value_info, graph.output)
+        for value in values
+    }
+    for tensor in graph.initializer:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).name
+        types[tensor.name] = TensorType(dtype, tuple(tensor.dims))
+    return types

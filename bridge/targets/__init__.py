@@ -1,1 +1,1 @@
-"""..."""
+"""Targets: where a static model can be lowered to. The table is `bridge.targets.table`."""

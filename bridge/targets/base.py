@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bridge.options import Options
-from bridge.static_model import Rows, StaticModel
+from bridge.static_model import Rows, StaticModel, tensor_types
 
 Array = NDArray[np.generic]
 
@@ -116,3 +116,24 @@ class Target(Protocol):
 
     def open(self, path: Path, *, threads: int = 1) -> Session:
         """Load an artifact to run it on `threads` threads."""
+
+
+def ports(static: StaticModel) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Inputs and outputs of an artifact that keeps the static model's names, types and layouts."""
+    types = tensor_types(static.model)
+    rows = {output.name: output.rows for output in static.padded}
+    inputs = [
+        Port(value.name, types[value.name].dtype, types[value.name].shape, types[value.name].shape)
+        for value in static.model.graph.input
+    ]
+    outputs = [
+        Port(
+            value.name,
+            types[value.name].dtype,
+            types[value.name].shape,
+            static.source_shapes.get(value.name, types[value.name].shape),
+            rows=rows.get(value.name, ()),
+        )
+        for value in static.model.graph.output
+    ]
+    return tuple(inputs), tuple(outputs)
