@@ -64,7 +64,7 @@ class TensorType:
 
 
 def tensor_types(model: onnx.ModelProto) -> Mapping[str, TensorType]:
-    """Type of every tensor of the top graph of a static model: inputs, constants, values, outputs."""
+    """Type of every input, constant, value and output of a static model's top graph."""
     graph = model.graph
     types = {
         value.name: TensorType(

@@ -1,0 +1,70 @@
+# Everything a person or another Makefile needs. `make help` lists it.
+PYTHON ?= python3.12
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+MODEL  ?= examples/shapes.onnx
+TO     ?= tflite
+JOBS   ?= 2
+OPTIONS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo convert inspect golden test test-slow check lint bench doctor ci clean
+
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# One stamp per set of extras: a set-up is done again when the pins change, and only then.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null 2>&1 && $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null \
+	  || { echo "bridge needs Python 3.12 and '$(PYTHON)' is not it: install it, or say where it is: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.tflite: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[tflite]'
+	@touch $@
+
+$(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[tflite,tvm,torch,tensorflow,dev]'
+	@touch $@ $(VENV)/.tflite
+
+setup: $(VENV)/.all ## install bridge with every target and all development tools into $(VENV)
+
+demo: $(VENV)/.tflite ## convert examples/shapes.onnx to TFLite, print the verdict, draw what it finds
+	@mkdir -p build
+	$(BIN)/python -m bridge.run examples/shapes.onnx --to tflite -o build/shapes.tflite --images examples/scenes
+	$(BIN)/python -m scripts.demo build/shapes.tflite examples/scenes -o build/shapes.png
+
+convert: $(VENV)/.tflite ## convert MODEL to TO (OPTIONS are passed on)
+	$(BIN)/python -m bridge.run $(MODEL) --to $(TO) $(OPTIONS)
+
+inspect: $(VENV)/.tflite ## say what is in MODEL
+	$(BIN)/python -m bridge.inspect $(MODEL) $(OPTIONS)
+
+golden: $(VENV)/.tflite ## record onnxruntime's outputs of MODEL into build/golden.npz
+	@mkdir -p build
+	$(BIN)/python -m bridge.golden record $(MODEL) -o build/golden.npz $(OPTIONS)
+
+test: $(VENV)/.all ## the default tests (minutes)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test-slow: $(VENV)/.all ## the slow tests, which CI runs too
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
+
+lint: $(VENV)/.all ## ruff, ruff format, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test ## all that must hold before a commit
+
+bench: $(VENV)/.all ## ratios against onnxruntime, onnx2tf and stock TVM, as Markdown under build/
+	@mkdir -p build
+	$(BIN)/python -m scripts.bench -o build/bench.md
+
+doctor: $(VENV)/.tflite ## which targets work here, and what is missing
+	$(BIN)/python -m bridge.doctor
+
+ci: lint test test-slow ## what .ci/run does, in the present environment
+
+clean: ## remove what these targets made, but not $(VENV)
+	rm -rf build
