@@ -1,0 +1,1 @@
+"""Small models of our own making, and what made them."""

@@ -1,0 +1,1 @@
+"""A detector of drawn shapes: its scenes, its network, its weights."""
