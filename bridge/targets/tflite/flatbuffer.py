@@ -2,58 +2,20 @@
 
 A `Builder` only grows: every call appends an operator and gives back the handle of what it makes,
 so code that emits reads like the arithmetic it stands for. Shapes are static and known at once;
-types are numpy names. Equal constants are stored once, and equal calls give equal bytes.
-Source of all formats: `tflite/schema/schema.fbs`, as generated into `ai_edge_litert`.
+types are numpy names. Equal calls give equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any
 
-import flatbuffers
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
-from flatbuffers import flexbuffers
 from numpy.typing import ArrayLike, NDArray
 
 from bridge.static_model import TensorType
+from bridge.targets.tflite import schema
 from bridge.targets.tflite.versions import operator_version
-
-SIGNATURE: Final = "serving_default"
-DESCRIPTION: Final = b"bridge"
-FILE_IDENTIFIER: Final = b"TFL3"
-
-TYPES: Final[Mapping[str, int]] = {
-    "float32": schema.TensorType.FLOAT32,
-    "float16": schema.TensorType.FLOAT16,
-    "float64": schema.TensorType.FLOAT64,
-    "int8": schema.TensorType.INT8,
-    "int16": schema.TensorType.INT16,
-    "int32": schema.TensorType.INT32,
-    "int64": schema.TensorType.INT64,
-    "uint8": schema.TensorType.UINT8,
-    "uint16": schema.TensorType.UINT16,
-    "uint32": schema.TensorType.UINT32,
-    "uint64": schema.TensorType.UINT64,
-    "bool": schema.TensorType.BOOL,
-}
-
-# The options table of each operator whose table is not simply its own name in camel case.
-_SHARED_OPTIONS: Final[Mapping[str, str]] = {
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "SUM": "ReducerOptions",
-    "MEAN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "PADV2": "PadV2Options",
-    "TOPK_V2": "TopKV2Options",
-    "BATCH_MATMUL": "BatchMatMulOptions",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,201 +37,114 @@ class Tensor:
         return prod(self.shape)
 
 
-class AlignedBuffer(schema.BufferT):  # type: ignore[misc]  # the generated schema is untyped
-    """A buffer whose bytes start at a multiple of 16, as `force_align` in schema.fbs demands.
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """What an operator computes, by value: equal ones compute the same."""
 
-    The generated Python code ignores that attribute, and an int64 constant at an odd address is
-    undefined behaviour in the kernels.
-    """
-
-    ALIGNMENT: Final = 16
-
-    def Pack(self, builder: Any) -> int:  # noqa: N802 - the name the generated code calls
-        """Write the table and give its offset."""
-        data = b"" if self.data is None else np.asarray(self.data, np.uint8).tobytes()
-        vector = None
-        if data:
-            builder.StartVector(1, len(data), self.ALIGNMENT)
-            builder.head = builder.Head() - len(data)
-            builder.Bytes[builder.Head() : builder.Head() + len(data)] = data
-            vector = builder.EndVector()
-        schema.BufferStart(builder)
-        if vector is not None:
-            schema.BufferAddData(builder, vector)
-        return int(schema.BufferEnd(builder))
-
-
-def pack(model: Any) -> bytes:
-    """The bytes of a schema `ModelT`."""
-    size = sum(len(b.data) for b in model.buffers if b.data is not None)
-    builder = flatbuffers.Builder(size + (1 << 16))
-    builder.Finish(model.Pack(builder), FILE_IDENTIFIER)
-    return bytes(builder.Output())
-
-
-def new_model() -> Any:
-    """A schema `ModelT` with one empty subgraph; buffer 0 is the empty one, as the format wants."""
-    model = schema.ModelT()
-    model.version, model.description = 3, DESCRIPTION
-    model.operatorCodes, model.buffers = [], [AlignedBuffer()]
-    model.metadata, model.signatureDefs = [], []
-    graph = schema.SubGraphT()
-    graph.name, graph.tensors, graph.operators = b"main", [], []
-    graph.inputs, graph.outputs = [], []
-    model.subgraphs = [graph]
-    return model
-
-
-def signature(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Any:
-    """The `serving_default` signature: name to tensor index, in order."""
-    result = schema.SignatureDefT()
-    result.signatureKey, result.subgraphIndex = SIGNATURE.encode(), 0
-    result.inputs = [_tensor_map(*item) for item in inputs.items()]
-    result.outputs = [_tensor_map(*item) for item in outputs.items()]
-    return result
-
-
-def _tensor_map(name: str, index: int) -> Any:
-    result = schema.TensorMapT()
-    result.name, result.tensorIndex = name.encode(), index
-    return result
+    kind: str
+    version: int
+    inputs: tuple[Tensor, ...]
+    results: tuple[TensorType, ...]
+    options: tuple[tuple[str, object], ...] = ()
+    custom: bytes | None = None
 
 
 class Builder:
-    """An append-only builder of a model with one subgraph."""
+    """An append-only builder of a model with one subgraph.
+
+    An operator asked for twice on the same tensors is emitted once, and neither an operator nor a
+    constant that no output depends on is written.
+    """
 
     def __init__(self) -> None:
-        self._model = new_model()
-        self._graph = self._model.subgraphs[0]
+        self._names: list[str] = []
+        self._operators: dict[_Operator, tuple[Tensor, ...]] = {}
+        self._makers: dict[Tensor, _Operator] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = {}
-        self._values: dict[int, NDArray[np.generic]] = {}
-        self._codes: dict[tuple[int, str, int], int] = {}
+        self._values: dict[Tensor, NDArray[np.generic]] = {}
         self._inputs: dict[str, Tensor] = {}
         self._outputs: dict[str, Tensor] = {}
 
     # Tensors
 
-    def _tensor(self, name: str, type_: TensorType, buffer: int = 0) -> Tensor:
-        tensor = schema.TensorT()
-        tensor.name, tensor.shape = name.encode(), np.asarray(type_.shape, np.int32)
-        tensor.type, tensor.buffer, tensor.hasRank = TYPES[type_.dtype], buffer, True
-        self._graph.tensors.append(tensor)
-        return Tensor(len(self._graph.tensors) - 1, tuple(type_.shape), type_.dtype)
+    def _tensor(self, name: str, type_: TensorType) -> Tensor:
+        if type_.dtype not in schema.TYPES:
+            raise TypeError(f"{name}: TFLite has no element type {type_.dtype}")
+        tensor = Tensor(len(self._names), tuple(int(d) for d in type_.shape), type_.dtype)
+        self._names.append(name)
+        return tensor
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """A new input of the subgraph."""
-        tensor = self._tensor(name, TensorType(dtype, tuple(shape)))
-        self._inputs[name] = tensor
-        return tensor
+        self._inputs[name] = self._tensor(name, TensorType(dtype, tuple(shape)))
+        return self._inputs[name]
 
     def constant(self, value: ArrayLike, dtype: str | None = None) -> Tensor:
         """A tensor of this value, stored once however often it is asked for."""
         array = np.asarray(value, dtype)
-        # Not ascontiguousarray: that would turn a scalar into a vector of one.
-        data, name = array.tobytes(), array.dtype.name
-        key = (name, array.shape, data)
+        key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
-            buffer = AlignedBuffer()
-            buffer.data = np.frombuffer(data, np.uint8)
-            self._model.buffers.append(buffer)
-            tensor = self._tensor(
-                f"constant_{len(self._constants)}",
-                TensorType(name, array.shape),
-                len(self._model.buffers) - 1,
-            )
+            name = f"constant_{len(self._constants)}"
+            tensor = self._tensor(name, TensorType(array.dtype.name, array.shape))
             self._constants[key] = tensor
-            self._values[tensor.index] = array
+            self._values[tensor] = array
         return self._constants[key]
 
     def value(self, tensor: Tensor) -> NDArray[np.generic] | None:
         """What a constant holds; None for a tensor computed at run time."""
-        return self._values.get(tensor.index)
+        return self._values.get(tensor)
 
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor an output of the subgraph, under this name.
 
-        A tensor that is an input, a constant or an output already is copied: TFLite binds one name
-        to one tensor, and an interpreter may free or overwrite a shared one.
+        A tensor that is an input, a constant or an output already is copied: a signature binds one
+        name to one tensor, and an interpreter may overwrite what is shared.
         """
-        taken = {other.index for named in (self._inputs, self._outputs) for other in named.values()}
-        if tensor.index in taken or tensor.index in self._values:
-            tensor = self.copy(tensor)
-        self._graph.tensors[tensor.index].name = name.encode()
+        taken = {*self._inputs.values(), *self._outputs.values(), *self._values}
+        while tensor in taken:
+            tensor = self._reshape(tensor, tensor.shape)
+        self._names[tensor.index] = name
         self._outputs[name] = tensor
 
     # Operators
 
     def emit(
-        self, kind: str, inputs: Sequence[Tensor], outputs: Sequence[TensorType], **options: object
+        self, kind: str, inputs: Sequence[Tensor], results: Sequence[TensorType], **options: object
     ) -> tuple[Tensor, ...]:
         """Append a builtin operator.
 
         Args:
             kind: its name in `BuiltinOperator`, say `STRIDED_SLICE`.
             inputs: what it reads, in the kernel's order.
-            outputs: type of each tensor it makes.
-            options: fields of its options table in schema.fbs, in the generated code's spelling.
+            results: type of each tensor it makes.
+            options: fields of its options table in schema.fbs, in the generated code's spelling;
+                vectors as tuples.
         """
-        operator = schema.OperatorT()
-        table = _SHARED_OPTIONS.get(kind, kind.title().replace("_", "") + "Options")
-        if (options_type := _options_type(table)) is not None:
-            operator.builtinOptionsType, operator.builtinOptions = options_type
-            for field, value in options.items():
-                if not hasattr(operator.builtinOptions, field):
-                    raise TypeError(f"{table} has no field {field}")
-                setattr(operator.builtinOptions, field, value)
-        version = operator_version(kind, inputs, outputs, options)
-        operator.opcodeIndex = self._code(getattr(schema.BuiltinOperator, kind), "", version)
-        return self._append(operator, kind, inputs, outputs)
+        version = operator_version(kind, inputs, results, options)
+        fields = tuple(options.items())
+        return self._append(_Operator(kind, version, tuple(inputs), tuple(results), fields))
 
     def custom(
         self,
         kind: str,
         inputs: Sequence[Tensor],
-        outputs: Sequence[TensorType],
+        results: Sequence[TensorType],
         options: Mapping[str, int | float | bool],
     ) -> tuple[Tensor, ...]:
         """Append a custom operator, its options a flexbuffer map."""
-        flexbuffer = flexbuffers.Builder()
-        with flexbuffer.Map():
-            for key, value in options.items():
-                flexbuffer.Key(key)
-                match value:
-                    case bool():
-                        flexbuffer.Bool(value)
-                    case int():
-                        flexbuffer.Int(value)
-                    case float():
-                        flexbuffer.Float(value)
-        operator = schema.OperatorT()
-        operator.customOptions = np.frombuffer(bytes(flexbuffer.Finish()), np.uint8)
-        operator.opcodeIndex = self._code(schema.BuiltinOperator.CUSTOM, kind, 1)
-        return self._append(operator, kind, inputs, outputs)
+        custom = schema.flexbuffer(options)
+        return self._append(_Operator(kind, 1, tuple(inputs), tuple(results), custom=custom))
 
-    def _append(
-        self, operator: Any, kind: str, inputs: Sequence[Tensor], outputs: Sequence[TensorType]
-    ) -> tuple[Tensor, ...]:
-        at = len(self._graph.operators)
-        made = tuple(
-            self._tensor(f"{kind.lower()}_{at}" + (f"_{i}" if i else ""), type_)
-            for i, type_ in enumerate(outputs)
-        )
-        operator.inputs = np.asarray([t.index for t in inputs], np.int32)
-        operator.outputs = np.asarray([t.index for t in made], np.int32)
-        self._graph.operators.append(operator)
-        return made
-
-    def _code(self, builtin: int, custom: str, version: int) -> int:
-        key = (builtin, custom, version)
-        if key not in self._codes:
-            code = schema.OperatorCodeT()
-            # Readers older than the 32-bit field look at the deprecated one, which holds 127 then.
-            code.builtinCode, code.deprecatedBuiltinCode = builtin, min(builtin, 127)
-            code.version = version
-            code.customCode = custom.encode() if custom else None
-            self._model.operatorCodes.append(code)
-            self._codes[key] = len(self._model.operatorCodes) - 1
-        return self._codes[key]
+    def _append(self, operator: _Operator) -> tuple[Tensor, ...]:
+        if operator not in self._operators:
+            name = f"{operator.kind.lower()}_{len(self._operators)}"
+            made = tuple(
+                self._tensor(f"{name}_{i}" if i else name, type_)
+                for i, type_ in enumerate(operator.results)
+            )
+            self._operators[operator] = made
+            self._makers.update(dict.fromkeys(made, operator))
+        return self._operators[operator]
 
     def op(
         self,
@@ -279,32 +154,36 @@ class Builder:
         dtype: str | None = None,
         **options: object,
     ) -> Tensor:
-        """`emit` for an operator of one output; its type is the first input's unless given."""
+        """`emit` for an operator of one result; its type is the first input's unless given."""
         type_ = TensorType(dtype or inputs[0].dtype, tuple(int(d) for d in shape))
         return self.emit(kind, inputs, [type_], **options)[0]
 
     # Common operators
 
-    def copy(self, x: Tensor) -> Tensor:
-        """The same values in a tensor of its own."""
-        shape = np.asarray(x.shape, np.int32)
-        return self.op("RESHAPE", [x, self.constant(shape)], x.shape, newShape=shape)
+    def _reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        new_shape = tuple(int(d) for d in shape)
+        inputs = [x, self.constant(new_shape, "int32")]
+        return self.op("RESHAPE", inputs, new_shape, newShape=new_shape)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """`x` itself when it has that shape already. No -1: shapes are known."""
-        if tuple(shape) == x.shape:
-            return x
+        """RESHAPE; `x` itself when it has that shape already. No -1: shapes are known."""
         if prod(shape) != x.size:
             raise ValueError(f"reshape of {x.shape} to {tuple(shape)}")
-        target = np.asarray(shape, np.int32)
-        return self.op("RESHAPE", [x, self.constant(target)], shape, newShape=target)
+        maker = self._makers.get(x)
+        # A reshape of a reshape is a reshape of what stood before.
+        source = maker.inputs[0] if maker is not None and maker.kind == "RESHAPE" else x
+        for same in (x, source):
+            if tuple(shape) == same.shape:
+                return same
+        return self._reshape(source, shape)
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         """CAST as the kernel does it (`static_cast`); `x` itself when it has that type already."""
         if dtype == x.dtype:
             return x
-        types = {"inDataType": TYPES[x.dtype], "outDataType": TYPES[dtype]}
-        return self.op("CAST", [x], x.shape, dtype, **types)
+        number = schema.TYPES
+        options = {"inDataType": number[x.dtype], "outDataType": number[dtype]}
+        return self.emit("CAST", [x], [TensorType(dtype, x.shape)], **options)[0]
 
     def unary(self, kind: str, x: Tensor) -> Tensor:
         """An elementwise operator of one input that keeps the type."""
@@ -312,7 +191,8 @@ class Builder:
 
     def binary(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
         """An elementwise operator of two inputs that keeps the type; shapes broadcast."""
-        return self.op(kind, [a, b], np.broadcast_shapes(a.shape, b.shape))
+        options = {"fusedActivationFunction": 0} if kind in ("ADD", "SUB", "MUL", "DIV") else {}
+        return self.op(kind, [a, b], np.broadcast_shapes(a.shape, b.shape), **options)
 
     def compare(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
         """An elementwise operator of two inputs that gives bool; shapes broadcast."""
@@ -337,8 +217,8 @@ class Builder:
         """SLICE; `x` itself when it is all of it."""
         if tuple(size) == x.shape:
             return x
-        ends = [self.constant(list(v), "int32") for v in (begin, size)]
-        return self.op("SLICE", [x, *ends], size)
+        limits = [self.constant(list(limit), "int32") for limit in (begin, size)]
+        return self.op("SLICE", [x, *limits], size)
 
     def slice_axis(self, x: Tensor, axis: int, begin: int, size: int) -> Tensor:
         """SLICE along one axis."""
@@ -356,10 +236,11 @@ class Builder:
         return self.op("CONCATENATION", parts, shape, axis=axis, fusedActivationFunction=0)
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
-        """TRANSPOSE; `x` itself when nothing moves."""
-        if list(permutation) == list(range(x.rank)):
-            return x
+        """TRANSPOSE, or a RESHAPE where only axes of one element move."""
         shape = [x.shape[axis] for axis in permutation]
+        moving = [axis for axis in permutation if x.shape[axis] != 1]
+        if moving == sorted(moving):
+            return self.reshape(x, shape)
         return self.op("TRANSPOSE", [x, self.constant(list(permutation), "int32")], shape)
 
     def broadcast_to(self, x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -377,28 +258,75 @@ class Builder:
     def topk(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """TOPK_V2 along the last axis: values and int32 indices; equal values by lower index."""
         shape = (*x.shape[:-1], k)
-        outputs = [TensorType(x.dtype, shape), TensorType("int32", shape)]
-        values, indices = self.emit("TOPK_V2", [x, self.constant(k, "int32")], outputs)
+        results = [TensorType(x.dtype, shape), TensorType("int32", shape)]
+        values, indices = self.emit("TOPK_V2", [x, self.constant(k, "int32")], results)
         return values, indices
 
     # The result
 
-    @property
-    def operators(self) -> int:
-        """How many operators have been emitted."""
-        return len(self._graph.operators)
+    def live(self) -> Mapping[_Operator, tuple[Tensor, ...]]:
+        """The operators some output depends on, in order, and what they make."""
+        needed = set(self._outputs.values())
+        kept = []
+        for operator, made in reversed(self._operators.items()):
+            if needed.intersection(made):
+                kept.append((operator, made))
+                needed.update(operator.inputs)
+        return dict(reversed(kept))
 
     def pack(self) -> bytes:
         """The file's bytes, with a `serving_default` signature of the given names."""
-        inputs = {name: tensor.index for name, tensor in self._inputs.items()}
-        outputs = {name: tensor.index for name, tensor in self._outputs.items()}
-        self._graph.inputs = np.asarray(list(inputs.values()), np.int32)
-        self._graph.outputs = np.asarray(list(outputs.values()), np.int32)
-        self._model.signatureDefs = [signature(inputs, outputs)]
-        return pack(self._model)
+        model, live = schema.empty_model(), self.live()
+        graph = model.subgraphs[0]
+        positions: dict[Tensor, int] = {}
+
+        def place(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+            for tensor in tensors:
+                if tensor not in positions:
+                    positions[tensor] = len(graph.tensors)
+                    graph.tensors.append(self._pack_tensor(tensor, model.buffers))
+            return tuple(positions[tensor] for tensor in tensors)
+
+        place(list(self._inputs.values()))
+        codes: dict[tuple[str, int], int] = {}
+        for operator, made in live.items():
+            code = codes.setdefault((operator.kind, operator.version), len(codes))
+            if code == len(model.operatorCodes):
+                model.operatorCodes.append(_operator_code(operator))
+            packed = schema.operator(code, place(operator.inputs), place(made))
+            _set_options(packed, operator)
+            graph.operators.append(packed)
+        inputs = {name: positions[tensor] for name, tensor in self._inputs.items()}
+        outputs = {name: positions[tensor] for name, tensor in self._outputs.items()}
+        graph.inputs = np.asarray(list(inputs.values()), np.int32)
+        graph.outputs = np.asarray(list(outputs.values()), np.int32)
+        model.signatureDefs = [schema.signature(inputs, outputs)]
+        return schema.pack(model)
+
+    def _pack_tensor(self, tensor: Tensor, buffers: list[schema.Buffer]) -> Any:
+        buffer, value = 0, self._values.get(tensor)
+        if value is not None:
+            buffers.append(schema.Buffer(value.tobytes()))
+            buffer = len(buffers) - 1
+        return schema.tensor(self._names[tensor.index], tensor.shape, tensor.dtype, buffer)
 
 
-def _options_type(table: str) -> tuple[int, Any] | None:
-    """The number and an empty instance of an options table; None where the format has none."""
-    number = getattr(schema.BuiltinOptions, table, None)
-    return None if number is None else (number, getattr(schema, f"{table}T")())
+def _operator_code(operator: _Operator) -> Any:
+    if operator.custom is None:
+        return schema.operator_code(schema.builtin_code(operator.kind), "", operator.version)
+    return schema.operator_code(schema.builtin_code("CUSTOM"), operator.kind, operator.version)
+
+
+def _set_options(packed: Any, operator: _Operator) -> None:
+    """Fill the options of a schema `OperatorT`."""
+    if operator.custom is not None:
+        packed.customOptions = np.frombuffer(operator.custom, np.uint8)
+        return
+    if (table := schema.options_table(operator.kind)) is None:
+        return
+    number, options = table
+    for field, value in operator.options:
+        if not hasattr(options, field):
+            raise TypeError(f"the options of {operator.kind} have no field {field}")
+        setattr(options, field, np.asarray(value, np.int32) if isinstance(value, tuple) else value)
+    packed.builtinOptionsType, packed.builtinOptions = number, options
