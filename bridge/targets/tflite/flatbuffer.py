@@ -191,8 +191,7 @@ class Builder:
 
     def binary(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
         """An elementwise operator of two inputs that keeps the type; shapes broadcast."""
-        options = {"fusedActivationFunction": 0} if kind in ("ADD", "SUB", "MUL", "DIV") else {}
-        return self.op(kind, [a, b], np.broadcast_shapes(a.shape, b.shape), **options)
+        return self.op(kind, [a, b], np.broadcast_shapes(a.shape, b.shape))
 
     def compare(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
         """An elementwise operator of two inputs that gives bool; shapes broadcast."""
@@ -233,7 +232,7 @@ class Builder:
         shape = list(parts[0].shape)
         axis %= len(shape)
         shape[axis] = sum(part.shape[axis] for part in parts)
-        return self.op("CONCATENATION", parts, shape, axis=axis, fusedActivationFunction=0)
+        return self.op("CONCATENATION", parts, shape, axis=axis)
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
         """TRANSPOSE, or a RESHAPE where only axes of one element move."""
