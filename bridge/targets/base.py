@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from bridge.options import Options
@@ -59,6 +60,15 @@ class Lowered:
         border: tensors of the static model at which the tail begins (network before, tail behind).
         tail: an artifact of the tail alone: inputs named and shaped as `border`, the same outputs.
             None where the whole artifact is the tail (nothing stands before the border).
+        network: an artifact of what stands before the border: the same inputs, outputs named and
+            shaped as `border`. None where the target cannot give it; the float noise of the
+            network is then measured on the outputs.
+        reference: the artifact in standard ONNX, where its outputs are not the static model's
+            (`--nms postprocess`): the same inputs, `border` tensors of the same names, outputs
+            named, typed, shaped and padded as the artifact's. None: the static model itself.
+        rounding: outputs that a kernel of the target itself rounds (TFLite_Detection_PostProcess
+            makes corners of centres): by at most how many units in the last place of the largest
+            number in the row. All others are held to onnxruntime's bits where the tail is.
         details: what the manifest shows under the target's own name.
     """
 
@@ -70,6 +80,9 @@ class Lowered:
     warnings: tuple[str, ...] = ()
     border: tuple[str, ...] = ()
     tail: Path | None = None
+    network: Path | None = None
+    reference: onnx.ModelProto | None = None
+    rounding: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, object] = field(default_factory=dict)
 
 
