@@ -346,11 +346,14 @@ def seeded_inputs(
     freeze = freeze or {}
     initializers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initializers]
-    shapes = {
-        value.name: _input_shape(value, input_shapes or {})
-        for value in inputs
-        if value.name not in freeze
-    }
+    made_up = [value for value in inputs if value.name not in freeze]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, dims in input_shapes_of(made_up, input_shapes or {}).items():
+        shapes[name] = tuple(dim for dim in dims or () if dim is not None)
+        if dims is None or len(shapes[name]) != len(dims):
+            raise UsageError(
+                f"input {name!r} is {spelt(dims)}; fix it with --input-shape {name}=..."
+            )
     suppresses = any(
         node.op_type == "NonMaxSuppression" for graph in graphs(model) for node in graph.node
     )
@@ -385,23 +388,58 @@ def seeded_inputs(
     return tuple(made)
 
 
-def _input_shape(
-    value: onnx.ValueInfoProto, input_shapes: Mapping[str, Sequence[int]]
-) -> tuple[int, ...]:
-    if value.name in input_shapes:
-        return tuple(input_shapes[value.name])
-    dims = _dims(value)
-    if not value.type.HasField("tensor_type") or not all(d.HasField("dim_value") for d in dims):
-        shape = ",".join(str(d.dim_value) if d.HasField("dim_value") else "?" for d in dims)
-        raise UsageError(
-            f"input {value.name!r} has shape [{shape}]; fix it with --input-shape {value.name}=..."
-        )
-    return tuple(d.dim_value for d in dims)
+def input_shapes_of(
+    inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int | None, ...] | None]:
+    """The shape of every input once the given ones are fixed; None where it is still free.
+
+    A symbol that a given shape fixes has that size in every input that uses it.
+
+    Raises:
+        UsageError: a given shape contradicts what is declared, or another given one.
+    """
+    declared = {value.name: _declared_shape(value) for value in inputs}
+    symbols: dict[str, int] = {}
+    for name, shape in given.items():
+        option = f"--input-shape {name}={','.join(map(str, shape))}"
+        if name not in declared:
+            known = ", ".join(declared)
+            raise UsageError(f"{option}: the model has no such input; it has {known}")
+        dims = declared[name] or (None,) * len(shape)
+        if len(dims) != len(shape) or any(size < 1 for size in shape):
+            raise UsageError(f"{option} is not {len(dims)} sizes of at least 1: {spelt(dims)}")
+        for dim, size in zip(dims, shape, strict=True):
+            fixed = symbols.setdefault(dim, size) if isinstance(dim, str) else dim
+            if fixed not in (None, size):
+                raise UsageError(f"{option} contradicts the model, where it is {spelt(dims)}")
+        declared[name] = tuple(shape)
+    return {
+        name: None
+        if dims is None
+        else tuple(symbols.get(dim) if isinstance(dim, str) else dim for dim in dims)
+        for name, dims in declared.items()
+    }
 
 
-def _dims(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
-    dims: Sequence[onnx.TensorShapeProto.Dimension] = value.type.tensor_type.shape.dim
-    return dims
+def _declared_shape(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | None:
+    """Per dimension its size, its symbol, or None; None where not even the rank is known."""
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return None
+    # Some exporters write -1 for a free dimension.
+    return tuple(
+        int(d.dim_value)
+        if d.HasField("dim_value") and d.dim_value >= 0
+        else str(d.dim_param) or None
+        for d in kind.shape.dim
+    )
+
+
+def spelt(dims: Sequence[int | str | None] | None) -> str:
+    """A shape as messages spell it: `[1, 3, height, ?]`."""
+    if dims is None:
+        return "of unknown rank"
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
 def as_declared(value: onnx.ValueInfoProto, array: Array) -> Array:
@@ -413,17 +451,19 @@ def as_declared(value: onnx.ValueInfoProto, array: Array) -> Array:
         UsageError: it does not fit; says what the input takes.
     """
     dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    dims = [d.dim_value if d.HasField("dim_value") else None for d in _dims(value)]
-    declared = f"{dtype}[{', '.join('?' if d is None else str(d) for d in dims)}]"
+    dims = _declared_shape(value)
+    declared = f"{dtype}{spelt(dims)}"
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
     exact = np.array_equal(cast, array, equal_nan=array.dtype.kind == "f")
     if not exact and not (dtype.kind == "f" and array.dtype.kind in "fiu"):
         raise UsageError(f"input {value.name!r} is {declared} and cannot hold {array.tolist()}")
+    if dims is None:
+        return cast
     if len(dims) != array.ndim and array.size == 1:
         cast = cast.reshape([1] * len(dims))
     fits = cast.ndim == len(dims) and all(
-        d in (None, size) for d, size in zip(dims, cast.shape, strict=True)
+        size == d or not isinstance(d, int) for d, size in zip(dims, cast.shape, strict=True)
     )
     if not fits:
         raise UsageError(

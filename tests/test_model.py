@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, external_data_helper, helper, numpy_helper, parser
 
 from bridge.errors import UnsupportedModelError, UsageError
-from bridge.model import Array, InputKind, as_declared, load, save, seeded_inputs
+from bridge.model import Array, InputKind, as_declared, input_shapes_of, load, save, seeded_inputs
 from tests.shared import SHARED, needs_shared
 
 PLAIN = """
@@ -259,7 +259,7 @@ def test_seeded_inputs_need_shapes_and_pass_frozen_values_on() -> None:
         g (float[n, 2] x, int64[1] limit) => (float[n, 2] y) { y = Identity(x) }
     """
     model = parser.parse_model(text)
-    with pytest.raises(UsageError, match=r"'x' has shape \[\?,2\].*--input-shape"):
+    with pytest.raises(UsageError, match=r"'x' is \[\?, 2\].*--input-shape"):
         seeded_inputs(model, seed=0)
     (feeds,) = seeded_inputs(
         model,
@@ -306,3 +306,41 @@ def test_a_value_that_does_not_fit_is_usage(declared: str, given: Array) -> None
     value = parser.parse_graph(f"g ({declared} x) => (int64 y) {{ }}").input[0]
     with pytest.raises(UsageError, match="'x'"):
         as_declared(value, given)
+
+
+SHAPES = """
+g (float[n, 4] boxes, float[n] scores, float[1, 3, h, 8] image) => (float y) { }
+"""
+
+
+def test_a_symbol_has_one_size_everywhere() -> None:
+    inputs = parser.parse_graph(SHAPES).input
+    assert input_shapes_of(inputs, {"boxes": (5, 4)}) == {
+        "boxes": (5, 4),
+        "scores": (5,),
+        "image": (1, 3, None, 8),
+    }
+    inputs[1].type.tensor_type.shape.dim[0].dim_value = -1
+    assert input_shapes_of(inputs, {"image": (1, 3, 2, 8)}) == {
+        "boxes": (None, 4),
+        "scores": (None,),
+        "image": (1, 3, 2, 8),
+    }
+    inputs[1].type.tensor_type.ClearField("shape")
+    assert input_shapes_of(inputs, {})["scores"] is None
+    assert input_shapes_of(inputs, {"scores": (2, 2)})["scores"] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"box": (5, 4)}, "no such input; it has boxes, scores, image"),
+        ({"boxes": (5, 3)}, r"contradicts.*\[n, 4\]"),
+        ({"boxes": (5,)}, r"not 2 sizes"),
+        ({"boxes": (0, 4)}, r"at least 1"),
+        ({"boxes": (5, 4), "scores": (6,)}, r"scores=6 contradicts"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_usage(given: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        input_shapes_of(parser.parse_graph(SHAPES).input, given)
