@@ -1,0 +1,183 @@
+"""Goldens: inputs, and what onnxruntime makes of them on the untouched source model."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from bridge.errors import InconclusiveError, UnsupportedModelError, UsageError
+from bridge.model import Array, Source, as_declared, write_whole
+from bridge.options import Options
+from bridge.verify.inputs import SEED, InputSet, read_npz
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenSet:
+    """One set of inputs and the outputs of the source model on it."""
+
+    name: str
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """What an artifact of this source is held to.
+
+    Attributes:
+        source_file: name of the source model, without its folder.
+        frozen: inputs of the source that are constants of the artifact.
+        failed: sets on which onnxruntime itself raised, with its message: nothing to compare.
+        runtime: name and version of what made the outputs.
+    """
+
+    source_file: str
+    source_sha256: str
+    sets: tuple[GoldenSet, ...]
+    frozen: Mapping[str, Array] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    runtime: str = f"onnxruntime {onnxruntime.__version__}"
+    seed: int = SEED
+
+
+def record(
+    source: Source, sets: Sequence[InputSet], options: Options | None = None, *, seed: int = SEED
+) -> Golden:
+    """Run the untouched file under onnxruntime, graph optimisations off, one thread.
+
+    Raises:
+        UnsupportedModelError: onnxruntime cannot load the source.
+        InconclusiveError: it can run none of the sets.
+    """
+    frozen = _frozen(source, options or Options())
+    session = reference_session(source)
+    names = [output.name for output in session.get_outputs()]
+    made: list[GoldenSet] = []
+    failed: list[str] = []
+    for one in sets:
+        try:
+            values = session.run(names, {**one.arrays, **frozen})
+        except Exception as error:
+            failed.append(f"{one.name}: {' '.join(str(error).split())}")
+            continue
+        outputs = dict(zip(names, map(np.asarray, values), strict=True))
+        made.append(GoldenSet(one.name, one.arrays, outputs))
+    if not made:
+        raise InconclusiveError(
+            f"onnxruntime runs {source.path} on none of {len(sets)} inputs ({failed[0]}); "
+            "give inputs it was made for with --images or --inputs"
+        )
+    return Golden(
+        source_file=source.path.name,
+        source_sha256=source.digest,
+        sets=tuple(made),
+        frozen=frozen,
+        failed=tuple(failed),
+        seed=seed,
+    )
+
+
+def reference_session(source: Source) -> onnxruntime.InferenceSession:
+    """The source file itself under onnxruntime, graph optimisations off, one thread.
+
+    Raises:
+        UnsupportedModelError: onnxruntime refuses it.
+    """
+    try:
+        return session_of(str(source.path))
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"onnxruntime, the judge of every artifact, cannot load {source.path}: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def session_of(model: str | bytes) -> onnxruntime.InferenceSession:
+    """A session whose bits can be compared: no graph optimisation, one thread."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def save(golden: Golden, path: Path) -> None:
+    """Write a golden as `.npz` without pickles, whole or not at all.
+
+    Layout: `meta`, a JSON text; `set/<i>/input/<j>` and `set/<i>/output/<j>`, numbered as the
+    names in `meta`; `frozen/<j>`.
+
+    Raises:
+        UsageError: the folder is missing or cannot be written.
+    """
+    arrays: dict[str, Array] = {}
+    names: dict[str, list[str]] = {"frozen": list(golden.frozen)}
+    names["input"] = list(golden.sets[0].inputs)
+    names["output"] = list(golden.sets[0].outputs)
+    for number, name in enumerate(names["frozen"]):
+        arrays[f"frozen/{number}"] = golden.frozen[name]
+    for index, one in enumerate(golden.sets):
+        for kind, values in (("input", one.inputs), ("output", one.outputs)):
+            for number, name in enumerate(names[kind]):
+                arrays[f"set/{index}/{kind}/{number}"] = values[name]
+    meta = {
+        "format": _FORMAT,
+        "source": {"file": golden.source_file, "sha256": golden.source_sha256},
+        "runtime": golden.runtime,
+        "seed": golden.seed,
+        "names": names,
+        "sets": [one.name for one in golden.sets],
+        "failed": list(golden.failed),
+    }
+    stream = io.BytesIO()
+    np.savez_compressed(stream, meta=np.array(json.dumps(meta)), **arrays)  # type: ignore[arg-type]  # the stub takes **kwds for allow_pickle
+    write_whole(path, stream.getvalue())
+
+
+def load(path: Path) -> Golden:
+    """Read what `save` wrote.
+
+    Raises:
+        UsageError: there is no such file, or it is not a golden.
+    """
+    arrays = read_npz(path)
+    try:
+        meta = json.loads(str(arrays["meta"]))
+        if meta["format"] != _FORMAT:
+            raise ValueError(f"format {meta['format']}, not {_FORMAT}")  # noqa: TRY301  # one message for all that is wrong
+        names = meta["names"]
+        sets = tuple(
+            GoldenSet(
+                name,
+                {n: arrays[f"set/{i}/input/{j}"] for j, n in enumerate(names["input"])},
+                {n: arrays[f"set/{i}/output/{j}"] for j, n in enumerate(names["output"])},
+            )
+            for i, name in enumerate(meta["sets"])
+        )
+        return Golden(
+            source_file=meta["source"]["file"],
+            source_sha256=meta["source"]["sha256"],
+            sets=sets,
+            frozen={n: arrays[f"frozen/{j}"] for j, n in enumerate(names["frozen"])},
+            failed=tuple(meta["failed"]),
+            runtime=meta["runtime"],
+            seed=meta["seed"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not a golden ({error}); record it again") from error
+
+
+def _frozen(source: Source, options: Options) -> dict[str, Array]:
+    declared = {value.name: value for value in source.model.graph.input}
+    unknown = sorted(set(options.freeze) - set(declared))
+    if unknown:
+        known = ", ".join(map(repr, declared))
+        raise UsageError(f"--freeze {unknown[0]}: no such input; there are {known}")
+    return {name: as_declared(declared[name], value) for name, value in options.freeze.items()}

@@ -1,0 +1,184 @@
+"""The static model under onnxruntime: whole, and from the network's border on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from bridge import static_nms
+from bridge.errors import LoweringError
+from bridge.static_model import TensorType, tensor_types
+from bridge.static_nms import StaticNms
+from bridge.targets.base import Array
+from bridge.verify.golden import session_of
+
+# fmt: off
+APPROXIMATE = frozenset({
+    "Atan", "Conv", "ConvTranspose", "Cos", "Einsum", "Elu", "Erf", "Exp", "Gelu", "Gemm",
+    "HardSwish", "InstanceNormalization", "LayerNormalization", "Log", "LogSoftmax", "MatMul",
+    "Mish", "Pow", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "RoiAlign", "Selu", "Sigmoid", "Sin",
+    "Softmax", "Softplus", "Tan", "Tanh",
+})
+# fmt: on
+"""Operators whose last bits IEEE 754 leaves open: transcendental, or sums in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class NmsRun:
+    """One suppression of a run: what went in, and the rows int64[count, 3] that came out."""
+
+    call: StaticNms
+    boxes: Array
+    scores: Array
+    selected: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: outputs padded as the model pads them, border tensors, and every suppression."""
+
+    outputs: Mapping[str, Array]
+    border: Mapping[str, Array]
+    nms: tuple[NmsRun, ...]
+
+
+class Judge:
+    """Runs a static model, or the reference of an artifact, and its tail on any border tensors.
+
+    Attributes:
+        border: tensors at which the tail begins; the graph inputs where nothing stands before.
+        whole_is_tail: nothing stands before the border.
+        types: type and shape of every tensor.
+        calls: the suppressions, in graph order.
+        operators: what the tail is made of.
+        approximate: some operator of the tail makes floats whose last bits are open.
+    """
+
+    def __init__(self, model: onnx.ModelProto, border: Sequence[str]) -> None:
+        inputs = [value.name for value in model.graph.input]
+        self.types = tensor_types(model)
+        self.calls = static_nms.calls(model)
+        self.whole_is_tail = not border
+        self.border = tuple(border) or tuple(inputs)
+        missing = [name for name in self.border if name not in self.types]
+        if missing:
+            raise LoweringError(
+                f"the target names a border tensor {missing[0]!r} that the static model does not "
+                "have; please report it with the model"
+            )
+        self._constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        self._outputs = [value.name for value in model.graph.output]
+        observed = [name for call in self.calls for name in _tensors(call)]
+        wanted = list(dict.fromkeys([*self._outputs, *self.border, *observed]))
+        self._whole = _Part(_with_outputs(model, wanted, self.types))
+        tail = _behind(model, self.border, wanted, self.types)
+        self.operators = frozenset(node.op_type for node in tail.graph.node)
+        self.approximate = any(
+            node.op_type in APPROXIMATE and self.types[node.output[0]].dtype.startswith("float")
+            for node in tail.graph.node
+        )
+        self._tail = self._whole if self.whole_is_tail else _Part(tail)
+
+    def whole(self, feeds: Mapping[str, Array]) -> Run:
+        """Run from the inputs, frozen ones left out."""
+        return self._run(self._whole.run(feeds), feeds)
+
+    def tail(self, border: Mapping[str, Array]) -> Run:
+        """Run what stands behind the border."""
+        return self._run(self._tail.run(border), border)
+
+    def _run(self, made: Mapping[str, Array], fed: Mapping[str, Array]) -> Run:
+        known = {**self._constants, **fed, **made}
+        return Run(
+            outputs={name: known[name] for name in self._outputs},
+            border={name: known[name] for name in self.border},
+            nms=tuple(
+                NmsRun(
+                    call,
+                    known[call.boxes],
+                    known[call.scores],
+                    known[call.selected][: int(known[call.count].reshape(-1)[0])],
+                )
+                for call in self.calls
+            ),
+        )
+
+
+class _Part:
+    """A model under onnxruntime that is fed by name and gives every output by name."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._session = session_of(model.SerializeToString())
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        values = self._session.run(self._outputs, {name: feeds[name] for name in self._inputs})
+        return dict(zip(self._outputs, map(np.asarray, values), strict=True))
+
+
+def _tensors(call: StaticNms) -> tuple[str, ...]:
+    return call.boxes, call.scores, call.selected, call.count
+
+
+def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype))
+    return helper.make_tensor_value_info(name, element, kind.shape)
+
+
+def _with_outputs(
+    model: onnx.ModelProto, names: Sequence[str], types: Mapping[str, TensorType]
+) -> onnx.ModelProto:
+    """The model with further tensors as outputs, as far as nodes make them."""
+    made = {name for node in model.graph.node for name in node.output}
+    present = {value.name for value in model.graph.output}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.output.extend(
+        _value(name, types[name]) for name in names if name in made and name not in present
+    )
+    return copy
+
+
+def _behind(
+    model: onnx.ModelProto,
+    border: Sequence[str],
+    names: Sequence[str],
+    types: Mapping[str, TensorType],
+) -> onnx.ModelProto:
+    """What makes the named tensors, from the border tensors on.
+
+    A named tensor that stands before the border, or on it, is left out. Graph inputs that the tail
+    reads past the border stay inputs.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    needed, read = set[int](), set[str]()
+    pending = [output.name for output in model.graph.output]
+    while pending:
+        name = pending.pop()
+        node = makers.get(name)
+        if name in read:
+            continue
+        read.add(name)
+        if name not in border and node is not None and id(node) not in needed:
+            needed.add(id(node))
+            pending.extend(filter(None, node.input))
+    nodes = [node for node in model.graph.node if id(node) in needed]
+    made = {name for node in nodes for name in node.output}
+    inputs = [value.name for value in model.graph.input if value.name in read]
+    graph = helper.make_graph(
+        nodes,
+        model.graph.name or "tail",
+        [_value(name, types[name]) for name in dict.fromkeys([*border, *inputs])],
+        [_value(name, types[name]) for name in names if name in made and name not in border],
+        [t for t in model.graph.initializer if t.name in read and t.name not in border],
+    )
+    return helper.make_model(
+        graph,
+        functions=model.functions,
+        opset_imports=model.opset_import,
+        ir_version=model.ir_version,
+    )
