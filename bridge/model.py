@@ -345,15 +345,18 @@ def seeded_inputs(
     """
     freeze = freeze or {}
     initializers = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in initializers]
+    inputs = [
+        value
+        for value in model.graph.input
+        if value.name not in initializers or value.name in freeze
+    ]
     made_up = [value for value in inputs if value.name not in freeze]
     shapes: dict[str, tuple[int, ...]] = {}
     for name, dims in input_shapes_of(made_up, input_shapes or {}).items():
         shapes[name] = tuple(dim for dim in dims or () if dim is not None)
         if dims is None or len(shapes[name]) != len(dims):
-            raise UsageError(
-                f"input {name!r} is {spelt(dims)}; fix it with --input-shape {name}=..."
-            )
+            declared = next(spelt(declared_shape(v)) for v in inputs if v.name == name)
+            raise UsageError(f"input {name!r} is {declared}; fix it with --input-shape {name}=...")
     suppresses = any(
         node.op_type == "NonMaxSuppression" for graph in graphs(model) for node in graph.node
     )
@@ -372,7 +375,7 @@ def seeded_inputs(
             return _boxes(rng, kind, shape).astype(dtype)
         if boxes and len(shape) <= 3:
             return _scores(rng, kind, shape).astype(dtype)
-        return _noise(rng, kind, shape).astype(dtype)
+        return np.asarray(_noise(rng, kind, shape), dtype)
 
     made = []
     for number, kind in enumerate(kinds):
@@ -398,7 +401,7 @@ def input_shapes_of(
     Raises:
         UsageError: a given shape contradicts what is declared, or another given one.
     """
-    declared = {value.name: _declared_shape(value) for value in inputs}
+    declared = {value.name: declared_shape(value) for value in inputs}
     symbols: dict[str, int] = {}
     for name, shape in given.items():
         option = f"--input-shape {name}={','.join(map(str, shape))}"
@@ -421,7 +424,7 @@ def input_shapes_of(
     }
 
 
-def _declared_shape(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | None:
+def declared_shape(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | None:
     """Per dimension its size, its symbol, or None; None where not even the rank is known."""
     kind = value.type.tensor_type
     if not kind.HasField("shape"):
@@ -451,7 +454,7 @@ def as_declared(value: onnx.ValueInfoProto, array: Array) -> Array:
         UsageError: it does not fit; says what the input takes.
     """
     dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    dims = _declared_shape(value)
+    dims = declared_shape(value)
     declared = f"{dtype}{spelt(dims)}"
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)

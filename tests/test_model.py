@@ -259,7 +259,7 @@ def test_seeded_inputs_need_shapes_and_pass_frozen_values_on() -> None:
         g (float[n, 2] x, int64[1] limit) => (float[n, 2] y) { y = Identity(x) }
     """
     model = parser.parse_model(text)
-    with pytest.raises(UsageError, match=r"'x' is \[\?, 2\].*--input-shape"):
+    with pytest.raises(UsageError, match=r"'x' is \[n, 2\].*--input-shape"):
         seeded_inputs(model, seed=0)
     (feeds,) = seeded_inputs(
         model,
