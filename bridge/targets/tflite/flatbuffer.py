@@ -61,7 +61,7 @@ class Builder:
         self._operators: dict[_Operator, tuple[Tensor, ...]] = {}
         self._makers: dict[Tensor, _Operator] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = {}
-        self._values: dict[Tensor, NDArray[np.generic]] = {}
+        self._values: dict[Tensor, NDArray[Any]] = {}
         self._inputs: dict[str, Tensor] = {}
         self._outputs: dict[str, Tensor] = {}
 
@@ -90,7 +90,7 @@ class Builder:
             self._values[tensor] = array
         return self._constants[key]
 
-    def value(self, tensor: Tensor) -> NDArray[np.generic] | None:
+    def value(self, tensor: Tensor) -> NDArray[Any] | None:
         """What a constant holds; None for a tensor computed at run time."""
         return self._values.get(tensor)
 
@@ -169,6 +169,8 @@ class Builder:
         """RESHAPE; `x` itself when it has that shape already. No -1: shapes are known."""
         if prod(shape) != x.size:
             raise ValueError(f"reshape of {x.shape} to {tuple(shape)}")
+        if (value := self._values.get(x)) is not None:
+            return self.constant(value.reshape(shape))
         maker = self._makers.get(x)
         # A reshape of a reshape is a reshape of what stood before.
         source = maker.inputs[0] if maker is not None and maker.kind == "RESHAPE" else x
@@ -181,6 +183,10 @@ class Builder:
         """CAST as the kernel does it (`static_cast`); `x` itself when it has that type already."""
         if dtype == x.dtype:
             return x
+        maker = self._makers.get(x)
+        widened = maker is not None and maker.kind == "CAST" and x.dtype == "int64"
+        if maker is not None and widened and maker.inputs[0].dtype == dtype == "int32":
+            return maker.inputs[0]
         number = schema.TYPES
         options = {"inDataType": number[x.dtype], "outDataType": number[dtype]}
         return self.emit("CAST", [x], [TensorType(dtype, x.shape)], **options)[0]
