@@ -1,0 +1,20 @@
+"""The console script `bridge`: every command that is also `python -m bridge.NAME`."""
+
+import typer
+
+from bridge.doctor import doctor
+from bridge.run import run
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="ONNX detectors with NonMaxSuppression inside, converted and proven equal to onnxruntime.",
+)
+app.command("run")(run)
+app.command("doctor")(doctor)
+
+
+def main() -> None:
+    """Run the command line of the process."""
+    app()

@@ -1,0 +1,253 @@
+"""The flow of one conversion, top to bottom: load, surgery, lower, verify, publish."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+import bridge
+from bridge import artifact, surgery
+from bridge.artifact import Manifest, PassRecord
+from bridge.errors import (
+    GoldenMismatchError,
+    InconclusiveError,
+    TargetMissingError,
+    UsageError,
+)
+from bridge.model import Source, load, save
+from bridge.options import Options
+from bridge.static_model import Finding
+from bridge.surgery.runner import PassReport, SurgeryResult
+from bridge.targets import table
+from bridge.targets.base import Lowered, Target, ports
+from bridge.verify import Comparison, Verdict, verify
+
+Stage = Callable[[str], None]
+
+UNVERIFIED = "unverified"
+PLANNED = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What the golden check feeds beside the generated inputs, or that it is skipped."""
+
+    images: tuple[Path, ...] = ()
+    inputs: Path | None = None
+    skip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a conversion came to.
+
+    Attributes:
+        path: the artifact; None after a dry run, and where the check was inconclusive.
+        comparison: None where the golden check was skipped.
+    """
+
+    path: Path | None
+    manifest: Manifest
+    comparison: Comparison | None = None
+
+    def check(self) -> None:
+        """Raise unless the artifact may be used.
+
+        Raises:
+            GoldenMismatchError: it differs from onnxruntime; it is kept as `….mismatch`.
+            InconclusiveError: nothing was detected, so nothing was shown.
+        """
+        if self.comparison is None or self.comparison.verdict is Verdict.MATCH:
+            return
+        if self.comparison.verdict is Verdict.MISMATCH:
+            problems = self.comparison.problems
+            raise GoldenMismatchError(
+                f"the outputs differ from onnxruntime's in {len(problems)} places, first: "
+                f"{problems[0]}; the artifact is kept as {self.path}"
+            )
+        raise InconclusiveError(
+            f"nothing was detected in any of {self.comparison.inputs} golden inputs, so nothing "
+            "was shown and no artifact is kept; give inputs with detections in them: "
+            "--images PHOTOS or --inputs FILE.npz (or --no-verify to go without a proof)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Tells the stage that begins, and keeps the seconds that each took."""
+
+    stage: Stage
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.stage(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+
+
+def convert(
+    model: str | os.PathLike[str],
+    to: str,
+    output: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    *,
+    checks: Checks | None = None,
+    dry_run: bool = False,
+    dump: Path | None = None,
+    stage: Stage | None = None,
+) -> Result:
+    """Convert a model and prove the result against onnxruntime on the untouched source.
+
+    Args:
+        model: the ONNX file; never changed.
+        to: the target's name: onnx, tflite or tvm.
+        output: the artifact; by default the model's stem with the target's suffix, here.
+        options: as `bridge.options` says.
+        checks: what the golden check feeds, or that it is skipped.
+        dry_run: do the surgery, lower and write nothing.
+        dump: a folder that gets the model after each stage, numbered.
+        stage: is told the name of each stage as it begins.
+
+    Raises:
+        BridgeError: as `bridge.errors` lists; a mismatch is a result, see `Result.check`.
+    """
+    options, checks = options or Options(), checks or Checks()
+    target = table.find(to)
+    path = _output(Path(model), target, output)
+    missing = target.missing(options)
+    if missing and not dry_run:
+        raise TargetMissingError(f"target {target.name} cannot run here: {missing}")
+    clock = _Clock(stage or _silent)
+    with tempfile.TemporaryDirectory(prefix="bridge-") as scratch:
+        workdir = Path(scratch)
+        with clock("inspect"):
+            source = load(model)
+        with clock("surgery"):
+            operated = surgery.run(source.model, options, dump=_dump(dump))
+        if dry_run:
+            return Result(None, _planned(source, target, operated, clock.seconds))
+        with clock("lower"):
+            lowered = target.lower(operated.static, options, workdir)
+        comparison = None
+        if not checks.skip:
+            with clock("verify"):
+                comparison = verify(
+                    source,
+                    operated.static,
+                    lowered,
+                    target,
+                    options,
+                    checks.images,
+                    checks.inputs,
+                )
+        manifest = _manifest(source, target, operated, lowered, comparison, clock.seconds)
+        if comparison is not None and comparison.verdict is Verdict.INCONCLUSIVE:
+            return Result(None, manifest, comparison)
+        published, complete = artifact.publish(lowered.path, manifest, path)
+    return Result(published, complete, comparison)
+
+
+def _silent(stage: str) -> None:
+    del stage
+
+
+def _output(model: Path, target: Target, output: str | os.PathLike[str] | None) -> Path:
+    """Where the artifact goes, checked before any work is done.
+
+    Raises:
+        UsageError: it is the source itself, a folder, or in a folder that is not there.
+    """
+    path = Path(output) if output is not None else Path(model.stem + target.suffix)
+    if not path.parent.is_dir():
+        raise UsageError(f"--output {path}: the folder {path.parent} is not there; make it first")
+    if path.is_dir():
+        raise UsageError(f"--output {path} is a folder; name a file in it")
+    written = {path, artifact.manifest_path(path)}
+    if any(file.exists() and model.exists() and file.samefile(model) for file in written):
+        raise UsageError(f"--output {path} would overwrite the source model; name another file")
+    return path
+
+
+def _dump(folder: Path | None) -> Callable[[str, onnx.ModelProto], None] | None:
+    """Write each stage's model as `00-normalise.onnx`, `01-…` into the folder."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--dump {folder}: {error.strerror}") from error
+    numbers = iter(range(1000))
+
+    def write(name: str, model: onnx.ModelProto) -> None:
+        save(model, folder / f"{next(numbers):02d}-{name}.onnx")
+
+    return write
+
+
+def _manifest(
+    source: Source,
+    target: Target,
+    operated: SurgeryResult,
+    lowered: Lowered,
+    comparison: Comparison | None,
+    seconds: Mapping[str, float],
+) -> Manifest:
+    return Manifest(
+        bridge=bridge.__version__,
+        target=target.name,
+        verdict=UNVERIFIED if comparison is None else comparison.verdict.value,
+        source_file=source.path.name,
+        source_sha256=source.digest,
+        inputs=lowered.inputs,
+        outputs=lowered.outputs,
+        nms=lowered.nms,
+        assumptions=(*operated.static.assumptions, *lowered.assumptions),
+        warnings=(*lowered.warnings, *_caps(comparison)),
+        passes=_records(operated.reports),
+        golden=None if comparison is None else comparison.as_dict(),
+        seconds=seconds,
+        details=lowered.details,
+    )
+
+
+def _planned(
+    source: Source, target: Target, operated: SurgeryResult, seconds: Mapping[str, float]
+) -> Manifest:
+    """What a dry run can say: what was found and what the surgery would change."""
+    inputs, outputs = ports(operated.static)
+    return Manifest(
+        bridge=bridge.__version__,
+        target=target.name,
+        verdict=PLANNED,
+        source_file=source.path.name,
+        source_sha256=source.digest,
+        inputs=inputs,
+        outputs=outputs,
+        assumptions=operated.static.assumptions,
+        passes=_records(operated.reports),
+        seconds=seconds,
+    )
+
+
+def _records(reports: tuple[PassReport, ...]) -> tuple[PassRecord, ...]:
+    return tuple(
+        PassRecord(
+            report.name, report.changed, tuple(map(_sentence, report.findings)), report.seconds
+        )
+        for report in reports
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.node}: {finding.what}" if finding.node else finding.what
+
+
+def _caps(comparison: Comparison | None) -> tuple[str, ...]:
+    return () if comparison is None else comparison.caps

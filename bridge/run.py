@@ -1,0 +1,179 @@
+"""`python -m bridge.run MODEL --to TARGET`: convert a detector and prove the result. Thin."""
+
+import ast
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.logging import RichHandler
+
+from bridge import report
+from bridge.command import STDERR, STDOUT, exit_on_error, single_command
+from bridge.errors import UsageError
+from bridge.options import BoxLayout, NmsForm, Options
+from bridge.pipeline import Checks, Result, convert
+
+AUTO = "auto"
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="the ONNX model", show_default=False)],
+    *,
+    to: Annotated[str, typer.Option(help="onnx, tflite or tvm", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="the artifact; never the source file")
+    ] = None,
+    nms: Annotated[NmsForm, typer.Option(help="TFLite: how it suppresses")] = NmsForm.AUTO,
+    max_detections: Annotated[
+        int | None, typer.Option(min=1, help="cap on the rows of a padded output")
+    ] = None,
+    input_shape: Annotated[
+        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
+    ] = None,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE makes an input a constant: number, [list] or .npy file"),
+    ] = None,
+    box_layout: Annotated[
+        str, typer.Option(help="auto, xyxy, yxyx, cxcywh or cycxhw: what the graph cannot tell")
+    ] = AUTO,
+    class_aware: Annotated[
+        bool, typer.Option(help="turn batched_nms' coordinate trick into one class-aware NMS")
+    ] = False,
+    keep_nchw: Annotated[bool, typer.Option(help="TFLite: image inputs stay NCHW")] = False,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="photos or folders of photos to check with")
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="arrays to check with (.npz), by input name")
+    ] = None,
+    no_verify: Annotated[bool, typer.Option(help="skip the golden check")] = False,
+    dry_run: Annotated[bool, typer.Option(help="say what would be done, write nothing")] = False,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="write the whole report there as JSON")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the report as JSON instead of text")
+    ] = False,
+    dump: Annotated[
+        Path | None, typer.Option(help="write the model after each stage into this folder")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", help="print nothing but errors")] = False,
+    verbose: Annotated[bool, typer.Option("-v", help="print every finding")] = False,
+    tvm_target: Annotated[
+        str | None, typer.Option(help="LLVM target string; default: this machine's CPU")
+    ] = None,
+    tvm_opt_level: Annotated[int, typer.Option(min=0, max=4, help="relay's opt_level")] = 3,
+    tvm_disable_pass: Annotated[
+        list[str] | None, typer.Option(help="a relay pass to leave out")
+    ] = None,
+    tvm_executor: Annotated[str, typer.Option(help="graph, or vm for the dynamic model")] = "graph",
+    tvm_python: Annotated[
+        Path | None, typer.Option(help="interpreter that has TVM; default: this one")
+    ] = None,
+    cc: Annotated[str | None, typer.Option(help="TVM: the compiler that links lib.so")] = None,
+) -> None:
+    """Convert MODEL and check every result against onnxruntime on the untouched model."""
+    _log(verbose=verbose, quiet=quiet)
+    with exit_on_error():
+        options = Options(
+            max_detections=max_detections,
+            input_shapes=dict(map(parse_shape, input_shape or ())),
+            freeze=dict(map(parse_constant, freeze or ())),
+            box_layout=None if box_layout == AUTO else _layout(box_layout),
+            class_aware=class_aware,
+            nms=nms,
+            keep_nchw=keep_nchw,
+            tvm_target=tvm_target,
+            tvm_opt_level=tvm_opt_level,
+            tvm_disabled_passes=tuple(tvm_disable_pass or ()),
+            tvm_executor=tvm_executor,
+            tvm_python=tvm_python,
+            tvm_cc=cc,
+        )
+        checks = Checks(images=tuple(images or ()), inputs=inputs, skip=no_verify)
+        with report.progress(quiet=quiet) as stage:
+            result = convert(
+                model, to, output, options, checks=checks, dry_run=dry_run, dump=dump, stage=stage
+            )
+        _tell(result, report_file, as_json=as_json, quiet=quiet, verbose=verbose)
+        result.check()
+
+
+def _tell(
+    result: Result, report_file: Path | None, *, as_json: bool, quiet: bool, verbose: bool
+) -> None:
+    if report_file is not None:
+        report.write(result, report_file)
+    if as_json:
+        STDOUT.print_json(json.dumps(report.as_dict(result)))
+    elif not quiet:
+        report.show(result, STDOUT, verbose=verbose)
+
+
+def _log(*, verbose: bool, quiet: bool) -> None:
+    level = logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(
+        level=level, format="%(message)s", handlers=[RichHandler(console=STDERR, show_path=False)]
+    )
+
+
+def _layout(text: str) -> BoxLayout:
+    try:
+        return BoxLayout(text)
+    except ValueError:
+        known = ", ".join([AUTO, *BoxLayout])
+        raise UsageError(f"--box-layout {text}: give one of {known}") from None
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`images=1,3,320,320` as name and shape. The name may itself hold `=`; the last one counts.
+
+    Raises:
+        UsageError: no name, or something that is not a whole number of at least 1.
+    """
+    name, found, dims = text.rpartition("=")
+    try:
+        shape = tuple(int(dim) for dim in dims.split(","))
+    except ValueError:
+        shape = ()
+    if not found or not name or not shape or min(shape) < 1:
+        raise UsageError(f"--input-shape {text}: write NAME=1,3,320,320")
+    return name, shape
+
+
+def parse_constant(text: str) -> tuple[str, NDArray[np.generic]]:
+    """`score_threshold=0.25` as name and array: a number, a list in brackets, or an `.npy` file.
+
+    Raises:
+        UsageError: no name, no number, or a file that cannot be read.
+    """
+    name, found, value = text.partition("=")
+    if not found or not name or not value:
+        raise UsageError(f"--freeze {text}: write NAME=VALUE")
+    if value.endswith(".npy"):
+        try:
+            return name, np.asarray(np.load(value, allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--freeze {text}: cannot read {value}: {error}") from error
+    try:
+        array = np.asarray(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"--freeze {text}: give a number, a list in brackets or an .npy file")
+    return name, array
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command with the given arguments, by default those of the process."""
+    single_command(run)(arguments)
+
+
+if __name__ == "__main__":
+    main()
