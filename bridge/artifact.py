@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -229,7 +229,7 @@ def load(path: str | os.PathLike[str], *, threads: int = 1) -> Detector:
     return Detector(table.find(manifest.target).open(path, threads=threads), manifest)
 
 
-def to_artifact(ports: tuple[Port, ...], inputs: Mapping[str, Array]) -> dict[str, Array]:
+def to_artifact(ports: Sequence[Port], inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Inputs in the source's layout as the artifact takes them.
 
     Raises:
@@ -254,7 +254,7 @@ def to_artifact(ports: tuple[Port, ...], inputs: Mapping[str, Array]) -> dict[st
     return feeds
 
 
-def to_source(ports: tuple[Port, ...], outputs: Mapping[str, Array]) -> dict[str, Array]:
+def to_source(ports: Sequence[Port], outputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of an artifact in the source's layout, still padded."""
     return {
         port.name: outputs[port.name]
@@ -264,7 +264,14 @@ def to_source(ports: tuple[Port, ...], outputs: Mapping[str, Array]) -> dict[str
     }
 
 
-def trim(ports: tuple[Port, ...], outputs: Mapping[str, Array]) -> dict[str, Array]:
+def source_dims(port: Port) -> tuple[int, ...]:
+    """The static shape of a port in the source's layout."""
+    if port.transpose is None:
+        return port.shape
+    return tuple(port.shape[axis] for axis in np.argsort(port.transpose))
+
+
+def trim(ports: Sequence[Port], outputs: Mapping[str, Array]) -> dict[str, Array]:
     """Padded outputs cut to the rows that their counts call real."""
     cut = dict(outputs)
     for port in ports:

@@ -1,1 +1,104 @@
-"""..."""
+"""Verification: an artifact held to onnxruntime on the untouched source model. Trusts nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bridge.model import Source
+from bridge.options import Options
+from bridge.static_model import StaticModel
+from bridge.targets.base import Lowered, Target
+from bridge.verify import golden as goldens
+from bridge.verify.comparison import (
+    Comparison,
+    Difference,
+    Kind,
+    Proof,
+    SetResult,
+    Verdict,
+)
+from bridge.verify.golden import Golden
+from bridge.verify.inputs import SEED, input_sets
+from bridge.verify.judge import Judge
+from bridge.verify.tail import BorderSet, prove_tail
+from bridge.verify.whole import judge_all, prove_static, prove_whole
+
+__all__ = ["Comparison", "Difference", "Kind", "Proof", "SetResult", "Verdict", "verify"]
+
+
+def verify(
+    source: Source,
+    static: StaticModel,
+    lowered: Lowered,
+    target: Target,
+    options: Options,
+    images: Sequence[Path] = (),
+    inputs: Path | None = None,
+    *,
+    seed: int = SEED,
+) -> Comparison:
+    """Hold an artifact to what onnxruntime makes of the untouched source.
+
+    Three proofs, each on its own: the static model equals the source; the tail of the artifact
+    equals the static model's on the same numbers; the whole artifact agrees with the source, rows
+    matched one to one, decisions differing only within the float noise of its network.
+
+    Raises:
+        UsageError: `images` or `inputs` cannot be used.
+        UnsupportedModelError: onnxruntime cannot load the source.
+        InconclusiveError: onnxruntime runs the source on none of the inputs.
+    """
+    sets = input_sets(source, options, images, inputs, seed=seed)
+    golden = goldens.record(source, sets, options, seed=seed)
+    return hold(golden, static, lowered, target, seed=seed)
+
+
+def hold(
+    golden: Golden, static: StaticModel, lowered: Lowered, target: Target, *, seed: int = SEED
+) -> Comparison:
+    """The same against a golden that was recorded already."""
+    plain = Judge(static.model, () if lowered.reference is not None else lowered.border)
+    proof, caps = prove_static(golden, static, plain)
+    judge = plain if lowered.reference is None else Judge(lowered.reference, lowered.border)
+    judged = tuple(judge_all(golden, judge, lowered))
+    borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
+    tail = prove_tail(target, lowered, judge, borders, seed)
+    whole, results, noise = prove_whole(target, lowered, judge, judged, seed)
+    return conclude(
+        golden, (proof, tail, whole), results, noise, caps, suppresses=bool(judge.calls)
+    )
+
+
+def conclude(
+    golden: Golden,
+    proofs: tuple[Proof, ...],
+    results: tuple[SetResult, ...],
+    noise: float | None = None,
+    caps: tuple[str, ...] = (),
+    *,
+    suppresses: bool,
+) -> Comparison:
+    """The verdict: wrong is wrong; nothing detected in any set shows nothing; else it agrees."""
+    by_threads: dict[int, int] = {}
+    for one in results:
+        by_threads[one.threads] = by_threads.get(one.threads, 0) + one.detections
+    detections = min(by_threads.values(), default=0)
+    wrong = any(one.wrong for one in results) or any(proof.problems for proof in proofs)
+    verdict = Verdict.MATCH
+    if wrong:
+        verdict = Verdict.MISMATCH
+    elif suppresses and not detections:
+        verdict = Verdict.INCONCLUSIVE
+    return Comparison(
+        verdict=verdict,
+        inputs=len(golden.sets),
+        detections=detections,
+        worst_box=max((one.worst_box for one in results), default=0.0),
+        worst_score=max((one.worst_score for one in results), default=0.0),
+        unmatched=sum(d.reason is None for one in results for d in one.differences),
+        runtime=golden.runtime,
+        noise=noise,
+        caps=caps,
+        failed=golden.failed,
+        proofs=proofs,
+        sets=results,
+    )

@@ -12,18 +12,26 @@ from bridge.errors import LoweringError
 from bridge.static_model import TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array
+from bridge.verify.comparison import FLOAT_NOISE
 from bridge.verify.golden import session_of
 
 # fmt: off
-APPROXIMATE = frozenset({
-    "Atan", "Conv", "ConvTranspose", "Cos", "Einsum", "Elu", "Erf", "Exp", "Gelu", "Gemm",
-    "HardSwish", "InstanceNormalization", "LayerNormalization", "Log", "LogSoftmax", "MatMul",
-    "Mish", "Pow", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
-    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "RoiAlign", "Selu", "Sigmoid", "Sin",
-    "Softmax", "Softplus", "Tan", "Tanh",
+_ROUNDED = frozenset({
+    "Atan", "Cos", "Elu", "Erf", "Exp", "Gelu", "HardSwish", "Log", "LogSoftmax", "Mish", "Pow",
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Tan", "Tanh",
 })
+"""Operators whose last bits IEEE 754 leaves open: transcendental, or a sum in any order."""
+
+_NETWORK = frozenset({
+    "AveragePool", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
+    "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "Resize", "RoiAlign",
+})
+"""Operators that networks consist of: long sums, one behind the other, in any order."""
 # fmt: on
-"""Operators whose last bits IEEE 754 leaves open: transcendental, or sums in any order."""
+
+ROUNDING = 16 * float(np.finfo(np.float32).eps)
+"""The deviation that an operator whose last bits are open may cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,8 @@ class Judge:
         types: type and shape of every tensor.
         calls: the suppressions, in graph order.
         operators: what the tail is made of.
-        approximate: some operator of the tail makes floats whose last bits are open.
+        tolerance: the deviation that two right implementations of the tail may show: 0 where it
+            only moves, compares and calculates; FLOAT_NOISE where it holds a network.
     """
 
     def __init__(self, model: onnx.ModelProto, border: Sequence[str]) -> None:
@@ -76,10 +85,7 @@ class Judge:
         self._whole = _Part(_with_outputs(model, wanted, self.types))
         tail = _behind(model, self.border, wanted, self.types)
         self.operators = frozenset(node.op_type for node in tail.graph.node)
-        self.approximate = any(
-            node.op_type in APPROXIMATE and self.types[node.output[0]].dtype.startswith("float")
-            for node in tail.graph.node
-        )
+        self.tolerance = _tolerance(tail, self.types)
         self._tail = self._whole if self.whole_is_tail else _Part(tail)
 
     def whole(self, feeds: Mapping[str, Array]) -> Run:
@@ -118,6 +124,15 @@ class _Part:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         values = self._session.run(self._outputs, {name: feeds[name] for name in self._inputs})
         return dict(zip(self._outputs, map(np.asarray, values), strict=True))
+
+
+def _tolerance(tail: onnx.ModelProto, types: Mapping[str, TensorType]) -> float:
+    operators = {
+        node.op_type for node in tail.graph.node if types[node.output[0]].dtype.startswith("float")
+    }
+    if operators & _NETWORK:
+        return FLOAT_NOISE
+    return ROUNDING if operators & _ROUNDED else 0.0
 
 
 def _tensors(call: StaticNms) -> tuple[str, ...]:

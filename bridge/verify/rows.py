@@ -63,11 +63,13 @@ class Columns:
         boxes: where the four corners of a box start, if a column block has them.
         coordinates: bool[V]; boxes, points, and whatever else exceeds 1.
         scales: float64[V]; the size that a rounding error of the column is relative to.
+        widths: how many columns each float output has.
     """
 
     boxes: int | None
     coordinates: NDArray[np.bool_]
     scales: Floats
+    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Matching:
     """Which row of one table is which row of the other.
 
     Attributes:
-        pairs: int64[P, 2]; rows (expected, found) with equal integers and near floats.
+        pairs: int64[P, 2], by expected row; (expected, found) with equal integers, near floats.
         lost: expected rows without a partner.
         extra: found rows without a partner.
         reordered: expected rows whose partner stands outside the common order.
@@ -164,7 +166,7 @@ def columns(tables: Sequence[Table]) -> Columns:
             scales[block][members] = sizes[block][members].max(initial=0)
         coordinates[block] = large
         start += width
-    return Columns(boxes, coordinates, scales)
+    return Columns(boxes, coordinates, scales, tables[0].widths)
 
 
 def sizes_of(values: NDArray[np.floating]) -> Floats:
@@ -184,31 +186,45 @@ def _starts_with_corners(values: Floats) -> bool:
 
 
 def deviations(
-    expected: NDArray[np.floating], found: NDArray[np.floating], scales: Floats
+    expected: NDArray[np.floating], found: NDArray[np.floating], columns: Columns
 ) -> Floats:
-    """Distances relative to the number itself or to `scales`, whichever is larger.
+    """Distance of every number, relative to its size: float64[R, V].
+
+    The size of a number is the largest of itself, the scale of its column and, for a coordinate,
+    the other coordinates of the row. See `relative`.
+    """
+    sizes = np.maximum(np.where(np.isfinite(expected), np.abs(expected), 0), columns.scales)
+    start = 0
+    for width in columns.widths:
+        members = start + np.flatnonzero(columns.coordinates[start : start + width])
+        if len(members):
+            sizes[..., members] = sizes[..., members].max(axis=-1, keepdims=True)
+        start += width
+    return relative(expected, found, sizes)
+
+
+def relative(expected: NDArray[np.floating], found: NDArray[np.floating], sizes: Floats) -> Floats:
+    """Distances in units of `sizes`.
 
     NaN is equal to NaN, an infinity to itself; what is not finite is infinitely far from the rest.
     """
     same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        size = np.maximum(np.abs(expected), scales)
-        relative = np.abs(expected - found) / size
-    relative = np.where(np.isfinite(relative), relative, np.inf)
-    return np.where(same, 0.0, relative)
+        distance = np.abs(expected - found) / sizes
+    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
-def match(expected: Table, found: Table, columns: Columns, limit: float) -> Matching:
-    """Match rows one to one: equal integers, and floats no further apart than `limit`, a deviation.
+def match(expected: Table, found: Table, columns: Columns, limits: Floats) -> Matching:
+    """Match rows one to one: equal integers, and floats whose deviations are within `limits`.
 
     Rows of the same place are tried first; elsewhere the earliest free partner is taken, so that
     rows that cannot be told apart keep their order. The number of pairs is the largest possible.
     """
-    partner = _in_place(expected, found, columns, limit)
+    partner = _in_place(expected, found, columns, limits)
     if partner is None:
-        partner = _partners(expected, found, columns, limit)
+        partner = _partners(expected, found, columns, limits)
     pairs = np.array([(i, j) for i, j in enumerate(partner) if j >= 0], np.int64).reshape(-1, 2)
-    apart = deviations(expected.values[pairs[:, 0]], found.values[pairs[:, 1]], columns.scales)
+    apart = deviations(expected.values[pairs[:, 0]], found.values[pairs[:, 1]], columns)
     taken = set(pairs[:, 1].tolist())
     return Matching(
         pairs=pairs,
@@ -219,17 +235,17 @@ def match(expected: Table, found: Table, columns: Columns, limit: float) -> Matc
     )
 
 
-def _in_place(expected: Table, found: Table, columns: Columns, limit: float) -> list[int] | None:
+def _in_place(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[int] | None:
     """Every row's own place where all rows match there, which is nearly always."""
     if len(expected) != len(found) or not np.array_equal(expected.exact, found.exact):
         return None
-    apart = deviations(expected.values, found.values, columns.scales)
-    return list(range(len(expected))) if (apart <= limit).all() else None
+    apart = deviations(expected.values, found.values, columns)
+    return list(range(len(expected))) if (apart <= limits).all() else None
 
 
-def _partners(expected: Table, found: Table, columns: Columns, limit: float) -> list[int]:
+def _partners(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[int]:
     """For every expected row its found row or -1: a largest matching, by augmenting paths."""
-    near = _candidates(expected, found, columns, limit)
+    near = _candidates(expected, found, columns, limits)
     owner = [-1] * len(found)
     partner = [-1] * len(expected)
     for row, candidates in enumerate(near):
@@ -263,7 +279,7 @@ def _augment(row: int, near: list[list[int]], owner: list[int], partner: list[in
             return
 
 
-def _candidates(expected: Table, found: Table, columns: Columns, limit: float) -> list[list[int]]:
+def _candidates(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[list[int]]:
     """For every expected row the found rows that it may be, in their order."""
     keys: dict[bytes, list[int]] = {}
     for index, row in enumerate(found.exact):
@@ -275,8 +291,8 @@ def _candidates(expected: Table, found: Table, columns: Columns, limit: float) -
         if rows is None:
             near.append([])
             continue
-        apart = deviations(values, found.values[rows], columns.scales)
-        near.append(rows[(apart <= limit).all(axis=1)].tolist())
+        apart = deviations(values, found.values[rows], columns)
+        near.append(rows[(apart <= limits).all(axis=1)].tolist())
     return near
 
 

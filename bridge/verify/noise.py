@@ -1,0 +1,201 @@
+"""The float noise of a network, and what onnxruntime itself decides when its numbers move by it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridge.artifact import trim
+from bridge.static_nms import StaticNms
+from bridge.targets.base import Array, Port
+from bridge.verify.comparison import FLOAT_NOISE
+from bridge.verify.judge import Judge, NmsRun, Run
+from bridge.verify.outputs import EPSILON, Replay, Replays, Scheme
+from bridge.verify.rows import Floats, intersection_over_union, match, relative, sizes_of, table
+
+_SAMPLES = 24
+_PROBES = 4
+_STEP = 4.0
+_MOST_DECISIONS = 12
+
+
+def network_noise(expected: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, float]:
+    """How far each border tensor is off, relative to the size of its numbers.
+
+    The size of a number is its own magnitude or the 99th percentile of its tensor's, whichever is
+    larger. Integers must be equal: otherwise the distance is infinite.
+    """
+    return {name: _tensor_noise(array, found[name]) for name, array in expected.items()}
+
+
+def _tensor_noise(expected: Array, found: Array) -> float:
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return np.inf
+    if expected.dtype.kind != "f":
+        return 0.0 if np.array_equal(expected, found) else np.inf
+    one, other = expected.astype(np.float64), found.astype(np.float64)
+    return float(relative(one, other, _sizes(one)).max(initial=0))
+
+
+def _sizes(array: Floats) -> Floats:
+    finite = np.where(np.isfinite(array), np.abs(array), 0)
+    sizes: Floats = np.maximum(finite, sizes_of(array.reshape(-1, 1))[0])
+    return sizes
+
+
+def perturbed(
+    border: Mapping[str, Array], noise: float, rng: np.random.Generator
+) -> dict[str, Array]:
+    """Border tensors whose floats moved by up to `noise`, relative to their size."""
+    moved = {}
+    for name, array in border.items():
+        if array.dtype.kind != "f":
+            moved[name] = array
+            continue
+        numbers = array.astype(np.float64)
+        step = noise * _sizes(numbers) * rng.uniform(-1, 1, numbers.shape)
+        moved[name] = (numbers + step).astype(array.dtype)
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What onnxruntime makes of one set of inputs, and of borders near the one it has there.
+
+    Attributes:
+        ports: of the artifact; they say how outputs are trimmed.
+        plan: how trimmed outputs are read.
+        base: onnxruntime's run on the set.
+        seed: of the moves.
+    """
+
+    judge: Judge
+    ports: Sequence[Port]
+    plan: Scheme
+    base: Run
+    seed: int
+
+    def replays(self, network: Mapping[str, Array] | None) -> Replays:
+        """Runs of the tail near the noise of the network.
+
+        Args:
+            network: the border as the artifact's own network gives it; None where it is not known.
+                The noise is then taken to be what moves the matched rows as far as they moved.
+        """
+
+        def generate(deviation: float) -> Iterator[Replay]:
+            if network is None:
+                noise = self._noise_that_moves(deviation)
+            else:
+                noise = max(network_noise(self.base.border, network).values())
+            # What is not float noise excuses nothing.
+            if noise > FLOAT_NOISE:
+                return
+            if network is not None:
+                yield self._replay(network, f"border as the artifact computes it, {noise:.1e} off")
+            yield from self._moved(noise)
+
+        return generate
+
+    def own_replays(self) -> Replays | None:
+        """Runs of the tail for what it rounds itself; None where it rounds nothing."""
+        tolerance = self.judge.tolerance
+        if tolerance >= FLOAT_NOISE:
+            return self.replays(None)
+        return (lambda _: self._moved(tolerance)) if tolerance else None
+
+    def _moved(self, noise: float) -> Iterator[Replay]:
+        rng = np.random.default_rng(self.seed)
+        for _ in range(_SAMPLES):
+            border = perturbed(self.base.border, noise, rng)
+            yield self._replay(border, f"border moved by up to {noise:.1e}")
+
+    def _replay(self, border: Mapping[str, Array], reason: str) -> Replay:
+        run = self.judge.tail(border)
+        return Replay(
+            outputs=trim(self.ports, run.outputs),
+            reason=f"so does onnxruntime with its {reason}, relative to the size of the numbers",
+            decisions=lambda: decisions(self.base, run),
+        )
+
+    def _noise_that_moves(self, deviation: float) -> float:
+        """The least noise that moves onnxruntime's own rows as far as the artifact's moved."""
+        rng = np.random.default_rng(self.seed)
+        noise = EPSILON
+        while noise < FLOAT_NOISE:
+            for _ in range(_PROBES):
+                run = self.judge.tail(perturbed(self.base.border, noise, rng))
+                if self._deviation(run) >= deviation:
+                    return noise
+            noise *= _STEP
+        return FLOAT_NOISE
+
+    def _deviation(self, run: Run) -> float:
+        parts = zip(self.plan.groups, self.plan.columns, self.plan.limits, strict=True)
+        expected, found = (trim(self.ports, one.outputs) for one in (self.base, run))
+        return max(
+            (
+                match(table(group, expected), table(group, found), kind, limits).deviation
+                for group, kind, limits in parts
+            ),
+            default=0.0,
+        )
+
+
+def decisions(base: Run, other: Run) -> tuple[str, ...]:
+    """Which boxes the suppressions select in one run only, and by what margin."""
+    found = []
+    for one, two in zip(base.nms, other.nms, strict=True):
+        before, after = _triples(one), _triples(two)
+        for triple in sorted(before ^ after):
+            verb = "no longer selected" if triple in before else "selected as well"
+            found.append(
+                f"{one.call.name}: image {triple[0]} class {triple[1]} box {triple[2]} {verb}: "
+                f"{_why(one, two, triple, before | after)}"
+            )
+    hidden = len(found) - _MOST_DECISIONS
+    return (*found[:_MOST_DECISIONS], *([f"and {hidden} more"] if hidden > 0 else []))
+
+
+def _triples(run: NmsRun) -> set[tuple[int, int, int]]:
+    return {(int(image), int(label), int(box)) for image, label, box in run.selected}
+
+
+def _why(
+    one: NmsRun,
+    two: NmsRun,
+    triple: tuple[int, int, int],
+    selected: set[tuple[int, int, int]],
+) -> str:
+    image, label, box = triple
+    score, moved = (float(run.scores[image, label, box]) for run in (one, two))
+    limit = one.call.score_threshold
+    if (score > limit) != (moved > limit):
+        return f"score {score:.9g} stands {abs(score - limit):.1e} from the limit {limit:g}"
+    for other in sorted(selected):
+        if other[:2] != (image, label) or other[2] == box:
+            continue
+        before, after = (_overlap(run, image, box, other[2]) for run in (one, two))
+        limit = one.call.iou_threshold
+        if (before > limit) != (after > limit):
+            return (
+                f"IoU {before:.9g} with box {other[2]} stands {abs(before - limit):.1e} from the "
+                f"limit {limit:g}"
+            )
+        rival, rival_moved = (float(run.scores[image, label, other[2]]) for run in (one, two))
+        if before > limit and (score < rival) != (moved < rival_moved):
+            return f"score {score:.9g} stands {abs(score - rival):.1e} from that of box {other[2]}"
+    return "a choice before it fell otherwise"
+
+
+def _overlap(run: NmsRun, image: int, box: int, other: int) -> float:
+    pair = [_corners(run.call, run.boxes[image, index]) for index in (box, other)]
+    return intersection_over_union(*pair)
+
+
+def _corners(call: StaticNms, box: Array) -> Floats:
+    numbers = box.astype(np.float64)
+    if not call.center_point_box:
+        return numbers
+    centre, size = numbers[:2], numbers[2:]
+    return np.concatenate([centre - size / 2, centre + size / 2])

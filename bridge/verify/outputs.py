@@ -1,0 +1,325 @@
+"""One run of an artifact against what onnxruntime made of the same inputs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bridge.artifact import to_source, trim
+from bridge.targets.base import Array, Port
+from bridge.verify.comparison import Difference, Kind, SetResult
+from bridge.verify.rows import (
+    Columns,
+    Floats,
+    Group,
+    Matching,
+    Table,
+    columns,
+    groups,
+    match,
+    overlaps,
+    table,
+)
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+_MOST_MOVED = 200
+"""Rows on either side beyond which nobody reads which of them moved where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Outputs of an artifact in the source's layout; both empty where their form is wrong.
+
+    Attributes:
+        padded: as they came.
+        trimmed: real rows only.
+        problems: types, shapes, counts and padding that break the contract.
+    """
+
+    padded: Mapping[str, Array]
+    trimmed: Mapping[str, Array]
+    problems: tuple[str, ...]
+
+
+def receive(ports: Sequence[Port], raw: Mapping[str, Array]) -> Received:
+    """Check the form of an artifact's outputs and cut them to their real rows."""
+    problems = [text for port in ports for text in _form(port, raw.get(port.name))]
+    if problems:
+        return Received({}, {}, tuple(problems))
+    padded = to_source(ports, raw)
+    for port in ports:
+        for rows in port.rows:
+            problems += _padding(port, rows.axis, padded[port.name], padded[rows.count], rows.count)
+    return Received(padded, trim(ports, padded), tuple(dict.fromkeys(problems)))
+
+
+def _form(port: Port, array: Array | None) -> Iterator[str]:
+    if array is None:
+        yield f"output {port.name!r} is missing"
+    elif array.dtype.name != port.dtype or array.shape != port.shape:
+        yield (
+            f"output {port.name!r} is {array.dtype.name}{list(array.shape)}, "
+            f"not {port.dtype}{list(port.shape)}"
+        )
+
+
+def _padding(port: Port, axis: int, array: Array, count: Array, name: str) -> Iterator[str]:
+    real = float(count.reshape(-1)[0])
+    if not real.is_integer() or not 0 <= real <= array.shape[axis]:
+        yield f"count {name!r} is {real:g}; {port.name!r} has {array.shape[axis]} rows"
+        return
+    rest = array[(*[slice(None)] * axis, slice(int(real), None))]
+    # NaN is not zero either, and != says so.
+    if np.any(rest != 0):
+        yield f"output {port.name!r} is not zero behind its {real:g} real rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How outputs are read as tables, what their columns are, and how near is near.
+
+    Attributes:
+        limits: per group float64[V]; the deviation up to which two numbers are the same.
+        detecting: per group; whether its rows are detections.
+    """
+
+    groups: tuple[Group, ...]
+    columns: tuple[Columns, ...]
+    limits: tuple[Floats, ...]
+    detecting: tuple[bool, ...]
+
+
+def scheme(
+    ports: Sequence[Port],
+    expected: Sequence[Mapping[str, Array]],
+    limit: float,
+    rounding: Mapping[str, int],
+) -> Scheme:
+    """The scheme for the outputs that `ports` describe.
+
+    Args:
+        ports: of the artifact.
+        expected: the trimmed outputs of all runs, which tell what is a coordinate.
+        limit: the deviation allowed in every float.
+        rounding: outputs that may be off by so many units in the last place all the same.
+    """
+    found = groups(ports)
+    kinds = tuple(columns([table(group, run) for run in expected]) for group in found)
+    floats = {port.name for port in ports if np.dtype(port.dtype).kind == "f"}
+    limits = []
+    for group, kind in zip(found, kinds, strict=True):
+        names = [name for name in group.axes if name in floats]
+        allowed = [max(limit, rounding.get(name, 0) * EPSILON) for name in names]
+        limits.append(np.repeat(np.array(allowed, np.float64), kind.widths))
+    padded = any(group.count for group in found)
+    detecting = tuple(
+        group.count is not None or (not padded and bool(kind.widths))
+        for group, kind in zip(found, kinds, strict=True)
+    )
+    return Scheme(found, kinds, tuple(limits), detecting)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """onnxruntime's own tail when its border moves by as much as the artifact's does.
+
+    Attributes:
+        outputs: trimmed.
+        reason: what was moved, and by how much.
+        decisions: which suppressions decided otherwise then, and by what margin.
+    """
+
+    outputs: Mapping[str, Array]
+    reason: str
+    decisions: Callable[[], tuple[str, ...]]
+
+
+type Replays = Callable[[float], Iterator[Replay]]
+"""From the deviation of the matched rows to the replays it justifies, the likeliest first."""
+
+
+def compare(
+    name: str,
+    threads: int,
+    plan: Scheme,
+    expected: Mapping[str, Array],
+    received: Received,
+    replays: Replays | None = None,
+) -> SetResult:
+    """Match every row of an artifact's outputs to onnxruntime's.
+
+    A row that is lost, extra, moved or out of order is excused if onnxruntime's own tail does the
+    same in one of the replays.
+
+    Args:
+        name: of the set of inputs.
+        threads: that the artifact ran on.
+        plan: how the outputs are read.
+        expected: onnxruntime's outputs, trimmed.
+        received: the artifact's outputs.
+        replays: None where nothing stands before the border, so that there is no noise.
+    """
+    result = SetResult(name, threads, 0, 0.0, 0.0, 0.0, problems=received.problems)
+    if not received.trimmed:
+        return result
+    pairs = []
+    for index, group in enumerate(plan.groups):
+        pair = _Pair(
+            group,
+            plan.columns[index],
+            plan.limits[index],
+            table(group, expected),
+            table(group, received.trimmed),
+        )
+        pairs.append(pair)
+        result = _with(result, pair, detecting=plan.detecting[index])
+    if result.differences and replays is not None:
+        result = _excused(result, pairs, replays)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The tables of one group, expected and found."""
+
+    group: Group
+    columns: Columns
+    limits: Floats
+    expected: Table
+    found: Table
+
+    def match(self, other: Table | None = None) -> Matching:
+        return match(self.expected, other or self.found, self.columns, self.limits)
+
+
+def _with(result: SetResult, pair: _Pair, *, detecting: bool) -> SetResult:
+    """The result with what one group says added."""
+    found = pair.match()
+    moved = _moved(pair, found)
+    rows = np.concatenate([found.pairs, np.array(list(moved.items()), np.int64).reshape(-1, 2)])
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(pair.expected.values[rows[:, 0]] - pair.found.values[rows[:, 1]])
+    apart = np.where(np.isnan(apart), 0, apart)
+    real = pair.expected.detections()[found.pairs[:, 0]]
+    return replace(
+        result,
+        detections=result.detections + (int(real.sum()) if detecting else 0),
+        worst_box=max(result.worst_box, apart[:, pair.columns.coordinates].max(initial=0)),
+        worst_score=max(result.worst_score, apart[:, ~pair.columns.coordinates].max(initial=0)),
+        deviation=max(result.deviation, found.deviation),
+        differences=(*result.differences, *_differences(result.inputs, pair, found, moved)),
+    )
+
+
+def _moved(pair: _Pair, found: Matching) -> dict[int, int]:
+    """Lost rows and the extra rows that are the same object, by overlap."""
+    if max(len(found.lost), len(found.extra)) > _MOST_MOVED:
+        return {}
+    moved: dict[int, int] = {}
+    for lost in found.lost:
+        for extra in found.extra:
+            if extra not in moved.values() and overlaps(
+                pair.expected, pair.found, pair.columns, lost, extra
+            ):
+                moved[lost] = extra
+                break
+    return moved
+
+
+def _differences(
+    name: str, pair: _Pair, found: Matching, moved: Mapping[int, int]
+) -> Iterator[Difference]:
+    outputs = str(pair.group)
+    for row in found.lost:
+        if row in moved:
+            what = f"{_text(pair.expected, row)} is {_text(pair.found, moved[row])}"
+            yield Difference(name, outputs, Kind.MOVED, row, what)
+        else:
+            yield Difference(name, outputs, Kind.LOST, row, _text(pair.expected, row))
+    for row in found.extra:
+        if row not in moved.values():
+            yield Difference(name, outputs, Kind.EXTRA, row, _text(pair.found, row))
+    for row in found.reordered:
+        yield Difference(name, outputs, Kind.REORDERED, row, _text(pair.expected, row))
+
+
+def _text(rows: Table, row: int) -> str:
+    numbers = [str(number) for number in rows.exact[row]]
+    numbers += [f"{number:.7g}" for number in rows.values[row]]
+    return " ".join(numbers[:8]) + (" ..." if len(numbers) > 8 else "")
+
+
+def _excused(result: SetResult, pairs: Sequence[_Pair], replays: Replays) -> SetResult:
+    """The result with a reason at every difference that a replay shows."""
+    open_questions = {str(pair.group): _Questions(pair) for pair in pairs}
+    differences = list(result.differences)
+    decisions: tuple[str, ...] = ()
+    for replayed in replays(result.deviation):
+        helped = False
+        for pair in pairs:
+            open_questions[str(pair.group)].learn(table(pair.group, replayed.outputs))
+        for index, difference in enumerate(differences):
+            question = open_questions[difference.outputs]
+            if difference.reason is None and question.explains(difference):
+                differences[index] = replace(difference, reason=replayed.reason)
+                helped = True
+        if helped and not decisions:
+            decisions = replayed.decisions()
+        if all(difference.reason for difference in differences):
+            break
+    return replace(result, differences=tuple(differences), decisions=decisions)
+
+
+@dataclass(slots=True)
+class _Questions:
+    """What the replays seen so far did to the rows of one group.
+
+    Attributes:
+        lost: expected rows that some replay loses.
+        extra: found rows that some replay has and the expectation has not.
+        inverted: for an expected row, the rows whose order relative to it some replay inverts.
+    """
+
+    pair: _Pair
+    lost: set[int] = field(default_factory=set)
+    extra: set[int] = field(default_factory=set)
+    inverted: dict[int, set[int]] = field(default_factory=dict)
+    found: Matching = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = self.pair.match()
+
+    def learn(self, replayed: Table) -> None:
+        """Take in one replay's rows."""
+        to_expected = self.pair.match(replayed)
+        self.lost.update(to_expected.lost)
+        new = set(to_expected.extra)
+        to_found = match(self.pair.found, replayed, self.pair.columns, self.pair.limits)
+        self.extra.update(int(row) for row, other in to_found.pairs if other in new)
+        for row in self.found.reordered:
+            self.inverted.setdefault(row, set()).update(_inverted(to_expected, row))
+
+    def explains(self, difference: Difference) -> bool:
+        """Whether the replays did the same to this row."""
+        match difference.kind:
+            case Kind.LOST:
+                return difference.row in self.lost
+            case Kind.EXTRA:
+                return difference.row in self.extra
+            case Kind.MOVED:
+                moved = _moved(self.pair, self.found)[difference.row]
+                return difference.row in self.lost and moved in self.extra
+            case Kind.REORDERED:
+                return _inverted(self.found, difference.row) <= self.inverted[difference.row]
+
+
+def _inverted(matching: Matching, row: int) -> set[int]:
+    """Expected rows that stand on the other side of `row` in the order of their partners."""
+    at = np.flatnonzero(matching.pairs[:, 0] == row)
+    if not len(at):
+        return set()
+    expected, found = matching.pairs.T
+    turned = (expected < row) != (found < found[at[0]])
+    turned[at[0]] = False
+    return set(expected[turned].tolist())
