@@ -1,0 +1,151 @@
+"""If and Loop: proven, and walked in place; otherwise refused."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+from onnx import GraphProto
+
+from bridge.static_model import Finding
+from bridge.surgery.static.call import Call, constants
+from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.integers import (
+    Condition,
+    Element,
+    Linear,
+    Test,
+    Unknown,
+    emptiness,
+    is_negative,
+    is_zero,
+    negate,
+    where_zero,
+)
+from bridge.surgery.static.lattice import NoRuleError, Tensor, count, listed, tagged
+from bridge.surgery.static.rows import data
+
+type Body = Callable[[GraphProto, dict[str, Tensor]], list[Tensor]]
+"""Interprets a subgraph in place, given its inputs; its outputs."""
+
+_MOST_ROUNDS = 256
+
+
+def if_(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]:
+    """A decided condition: that branch. A test for zero rows: the branch for rows, if that is so.
+
+    Given    If(n = 0): then 'nothing', else the rows' own results, n the count of a group
+    Result   the else branch, provided that with n = 0 it gives what the then branch gives: an axis
+             of rows is then as long as there, a count as great
+    """
+    element = _condition(call)
+    branches = call.graph("then_branch"), call.graph("else_branch")
+    if isinstance(element, bool):
+        taken = branches[0 if element else 1]
+        why = f"the condition is always {str(element).lower()}"
+        return tuple(body(taken, {})), _finding(call, why)
+    asked = emptiness(element) if isinstance(element, Condition) else None
+    if asked is None:
+        raise NoRuleError(
+            "has a condition that depends on the data and is no test for zero rows; "
+            "export the model so that one branch is chosen"
+        )
+    zeros, then_is_empty = asked
+    empty, full = branches if then_is_empty else branches[::-1]
+    results = body(full, {})
+    for k, (nothing, result) in enumerate(zip(body(empty, {}), results, strict=True)):
+        if not _equal_without_rows(g, nothing, result, zeros):
+            raise NoRuleError(
+                f"tests for zero rows, but output {k} of its branch for zero rows "
+                f"({list(nothing.shape)}) is not what the other branch gives without rows"
+            )
+    return tuple(results), _finding(call, "without rows the branch for rows gives the same")
+
+
+def _condition(call: Call) -> bool | Condition | None:
+    values = call.input(0).values
+    element = None if values is None or values.size != 1 else listed(values)[0]
+    return element if isinstance(element, bool | Condition) else None
+
+
+def _finding(call: Call, why: str) -> Finding:
+    return Finding(call.node.name or call.node.output[0], f"remove-empty-if: {why}", changed=True)
+
+
+def _equal_without_rows(
+    g: Graph, nothing: Tensor, result: Tensor, zeros: frozenset[Unknown]
+) -> bool:
+    """Whether both are the same tensor in every run in which the unknowns are zero."""
+    if nothing.id == result.id and nothing.dims == result.dims and nothing.space == result.space:
+        return True
+    shape = [where_zero(count(dim), zeros) for dim in result.dims]
+    if nothing.dtype != result.dtype or shape != [
+        where_zero(count(dim), zeros) for dim in nothing.dims
+    ]:
+        return False
+    if 0 in shape:
+        return True
+    held = g.array(nothing)
+    values = nothing.values if held is None else held.astype(object)
+    if values is None or result.values is None or result.groups:
+        return False
+    pairs = zip(listed(values), listed(result.values), strict=True)
+    return all(a is not None and _without(a, zeros) == _without(b, zeros) for a, b in pairs)
+
+
+def _without(element: Element, zeros: frozenset[Unknown]) -> Element:
+    """An element for the case that the unknowns are zero."""
+    if isinstance(element, Linear):
+        return where_zero(element, zeros)
+    if isinstance(element, Condition):
+        asked = where_zero(element.of, zeros)
+        truth = is_zero(asked) if element.test is Test.ZERO else is_negative(asked)
+        return negate(truth) if element.negated else truth
+    return element
+
+
+def loop(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]:
+    """A constant number of rounds under a condition that stays true: unrolled.
+
+    Scan outputs are concatenated over the rounds; every round must give as many rows.
+    """
+    graph = call.graph("body")
+    rounds = constants(call.optional(0), "the number of rounds")[0]
+    start = call.optional(1)
+    if start is not None and not _is_true(start):
+        raise NoRuleError("goes on for as long as a condition holds that depends on the data")
+    if rounds > _MOST_ROUNDS:
+        raise NoRuleError(f"has {rounds} rounds; at most {_MOST_ROUNDS} are unrolled")
+    carried = [call.input(k) for k in range(2, len(call.inputs))]
+    scans: list[list[Tensor]] = [[] for _ in graph.output[1 + len(carried) :]]
+    names = [value.name for value in graph.input]
+    for k in range(rounds):
+        given = [g.constant(np.int64(k)), g.constant(np.bool_(True)), *carried]
+        going, *results = body(graph, dict(zip(names, given, strict=True)))
+        if not _is_true(going):
+            raise NoRuleError("may end after a number of rounds that depends on the data")
+        carried = results[: len(carried)]
+        for scan, x in zip(scans, results[len(carried) :], strict=True):
+            scan.append(x)
+    name = call.node.name or call.node.output[0]
+    finding = Finding(name, f"unroll-loop: its {rounds} rounds in a row", changed=True)
+    return (*carried, *(_stacked(g, scan) for scan in scans)), finding
+
+
+def _is_true(x: Tensor) -> bool:
+    return x.values is not None and listed(x.values) == [True]
+
+
+def _stacked(g: Graph, rounds: list[Tensor]) -> Tensor:
+    if not rounds:
+        raise NoRuleError("has no rounds, so the shape of what it collects is not known")
+    dims = rounds[0].dims
+    if any(x.dims != dims for x in rounds):
+        raise NoRuleError("collects a different number of rows in every round")
+    opened = [g.emit("Unsqueeze", [data(g, x), g.int64(0)]) for x in rounds]
+    whole = opened[0] if len(opened) == 1 else g.emit("Concat", opened, axis=0)
+    return tagged(whole, (len(rounds), *dims))
+
+
+CONTROL: Mapping[str, Callable[[Graph, Call, Body], tuple[tuple[Tensor, ...], Finding]]] = (
+    MappingProxyType({"If": if_, "Loop": loop})
+)

@@ -1,0 +1,129 @@
+"""Rules for operators that mix rows: masked rows are filled with what changes nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bridge.surgery.static.call import Call, axes, constants, copy
+from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.lattice import (
+    Dim,
+    Group,
+    NoRuleError,
+    Tensor,
+    count,
+    position_space,
+    tagged,
+)
+from bridge.surgery.static.rows import as_dtype, compact, data, fill
+from bridge.surgery.static.selection import extreme_of, filled_last
+
+_ADDING = frozenset(
+    {"ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare"}
+)
+
+
+def reduce(g: Graph, call: Call) -> Tensor:
+    """Masked rows hold the neutral element of the operator; a mean is the sum over the count.
+
+    Given    ReduceMax of x float32[G, 4] over axis 0
+    Result   ReduceMax(Where(mask, x, -inf)) float32[4]
+
+    Over axes without masked rows: passes.
+    """
+    x = data(g, call.input(0))
+    over = _axes(call, x.rank)
+    masked = [k for k in over if isinstance(x.dims[k], Group)]
+    if masked and call.op_type in _ADDING and x.dtype.kind == "f":
+        g.assumptions[
+            f"{call.op_type} '{call.node.name}' adds up numbers beside zeros for rows that are "
+            "not there; another machine's onnxruntime may round such a sum in another order"
+        ] = None
+    for k in masked:
+        x = fill(g, x, k, _neutral(call.op_type, x.dtype))
+    keep = call.integer("keepdims", 1)
+    dims: list[Dim] = [1 if k in over else d for k, d in enumerate(x.dims) if keep or k not in over]
+    if call.op_type == "ReduceMean" and masked:
+        return _mean(g, x, over, masked, dims, keep=bool(keep))
+    rest = call.inputs[1:]
+    return tagged(copy(g, call.with_inputs(x, *rest)), dims)
+
+
+def _axes(call: Call, rank: int) -> list[int]:
+    given = axes(call)
+    if given:
+        return [k % rank for k in given]
+    return [] if call.integer("noop_with_empty_axes", 0) else list(range(rank))
+
+
+def _neutral(op_type: str, dtype: np.dtype[Any]) -> float | int | bool:
+    if op_type == "ReduceProd":
+        return 1
+    if op_type in _ADDING:
+        return 0
+    if op_type in ("ReduceMax", "ReduceMin"):
+        return extreme_of(dtype, lowest=op_type == "ReduceMax")
+    raise NoRuleError(
+        "mixes a data-dependent number of rows, and nothing can stand for a masked row"
+    )
+
+
+def _mean(
+    g: Graph, x: Tensor, over: list[int], masked: list[int], dims: list[Dim], *, keep: bool
+) -> Tensor:
+    total = g.emit("ReduceSum", [x, g.int64(*over)], keepdims=int(keep))
+    number = g.int64(int(np.prod([x.shape[k] for k in over if k not in masked])))
+    for k in masked:
+        number = g.emit("Mul", [number, g.count(count(x.dims[k]))])
+    return tagged(g.emit("Div", [total, as_dtype(g, number, x.dtype)]), dims)
+
+
+def arg(g: Graph, call: Call) -> Tensor:
+    """ArgMax, ArgMin: masked rows never win; the result is a position in the group."""
+    x = data(g, call.input(0))
+    axis = call.axis(x.rank, 0)
+    dim = x.dims[axis]
+    if isinstance(dim, Group):
+        if call.integer("select_last_index", 0):
+            raise NoRuleError("takes the last of equal rows of a data-dependent number")
+        x = filled_last(g, x, axis, lowest=call.op_type == "ArgMax")
+        dim = x.dims[axis]
+    keep = call.integer("keepdims", 1)
+    dims: list[Dim] = [1 if k == axis else d for k, d in enumerate(x.dims) if keep or k != axis]
+    found = tagged(copy(g, call.with_inputs(x)), dims, space=position_space(dim))
+    return replace(found, range=(0, max(x.shape[axis] - 1, 0)))
+
+
+def cumsum(g: Graph, call: Call) -> Tensor:
+    """Along rows masked ones hold 0; along another axis: passes."""
+    x = data(g, call.input(0))
+    axis = constants(call.input(1), "the axis")[0] % x.rank
+    x = fill(g, x, axis, 0)
+    return tagged(copy(g, call.with_inputs(x, call.input(1))), x.dims)
+
+
+def along_axis(g: Graph, call: Call) -> Tensor:
+    """Softmax and its kind: along a fixed axis: passes. Along rows: refused, sums would differ."""
+    x = data(g, call.input(0))
+    axis = call.axis(x.rank, -1)
+    if isinstance(x.dims[axis], Group):
+        raise NoRuleError("normalises over a data-dependent number of rows")
+    return tagged(copy(g, call.with_inputs(x)), x.dims)
+
+
+def layer_norm(g: Graph, call: Call) -> tuple[Tensor, ...]:
+    """All axes from `axis` on are normalised together: they must be fixed."""
+    x = data(g, call.input(0))
+    axis = call.axis(x.rank, -1)
+    if any(k >= axis for k, _ in x.groups):
+        raise NoRuleError("normalises over a data-dependent number of rows")
+    return (tagged(copy(g, call.with_inputs(x, *call.inputs[1:])), x.dims),)
+
+
+def trilu(g: Graph, call: Call) -> Tensor:
+    """Compares positions along the last two axes: rows are compacted there, then it passes."""
+    x = data(g, call.input(0))
+    for axis in (x.rank - 2, x.rank - 1):
+        x = compact(g, x, axis)
+    return tagged(copy(g, call.with_inputs(x, *call.inputs[1:])), x.dims)
