@@ -1,1 +1,19 @@
-"""..."""
+"""From any detector to a static one: the passes, in order, each with the reason for its place."""
+
+import onnx
+
+from bridge.options import Options
+from bridge.surgery import runner
+from bridge.surgery.runner import Dump, Pass, SurgeryResult
+
+# First, in runner.run:
+#   normalise          one spelling, so that nothing after it need know another;
+#   remove-empty-if    and
+#   static-max-output  in one walk, since the branch to take and the shapes behind it are known
+#                      only together. From here on every suppression is one StaticNMS call.
+PASSES: tuple[Pass, ...] = ()
+
+
+def run(source: onnx.ModelProto, options: Options, *, dump: Dump | None = None) -> SurgeryResult:
+    """The static model of a source model, which is left alone; see `runner.run`."""
+    return runner.run(source, options, PASSES, dump=dump)

@@ -1,0 +1,289 @@
+"""What a pass is, and all that every pass is held to.
+
+The runner, not the author of a pass, checks that models stay valid and static, that inputs and
+outputs keep their names, and whether anything changed; and it names the pass that broke something.
+
+Passes over the static model are surgery on one graphsurgeon graph: imported once, exported once.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from bridge import static_nms
+from bridge.errors import BridgeError, PassError
+from bridge.options import Options
+from bridge.static_model import Finding, StaticModel
+from bridge.surgery import static
+from bridge.surgery.edit import drop_dead, sort
+from bridge.surgery.normalise import normalise
+
+_OUR_FAULT = "this is a fault of bridge, please report the model"
+_LOG = logging.getLogger(__name__)
+
+type Dump = Callable[[str, onnx.ModelProto], None]
+"""Takes the model as it is after the pass of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pass did to the graph it was given.
+
+    Attributes:
+        assumptions: sentences for the manifest: under which condition the result is still equal.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of the surgery on a static model.
+
+    Attributes:
+        apply: edits the graph in place. New nodes need names, new tensors type and static shape;
+            the order of nodes does not matter. Values of constants are never changed in place.
+    """
+
+    name: str
+    apply: Callable[[gs.Graph, Options], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did, as the manifest prints it; `changed` is measured, not claimed."""
+
+    name: str
+    changed: bool
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeryResult:
+    """The static model and how it came about."""
+
+    static: StaticModel
+    reports: tuple[PassReport, ...]
+
+
+def run(
+    source: onnx.ModelProto, options: Options, passes: Sequence[Pass], *, dump: Dump | None = None
+) -> SurgeryResult:
+    """Normalise, make static, then run the passes in order; `source` is left alone.
+
+    Raises:
+        UsageError, UnsupportedModelError: as the steps say.
+        PassError: a pass could not run, or broke its promise; it is named.
+    """
+    start = time.perf_counter()
+    with _blame("normalise"):
+        normal, findings = normalise(
+            source, input_shapes=options.input_shapes, freeze=options.freeze
+        )
+        onnx.checker.check_model(normal)
+    reports = [PassReport("normalise", bool(findings), findings, _since(start))]
+    if dump:
+        dump("normalise", normal)
+
+    start = time.perf_counter()
+    with _blame("static-max-output"):
+        result = static.make_static(normal, max_detections=options.max_detections)
+    reports.extend(_static_reports(result, _since(start)))
+    if dump:
+        dump("static-max-output", result.model)
+
+    edited, edits, assumptions = edit(result.model, options, passes, dump=dump)
+    final = replace(result, model=edited, assumptions=(*result.assumptions, *assumptions))
+    _check_all(source, result, final, options, passes)
+    return SurgeryResult(final, (*reports, *edits))
+
+
+def _since(start: float) -> float:
+    return round(time.perf_counter() - start, 4)
+
+
+@contextmanager
+def _blame(name: str) -> Iterator[None]:
+    """Name the pass in whose course something unforeseen was raised."""
+    try:
+        yield
+    except BridgeError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise PassError(f"pass {name} could not run: {reason}; {_OUR_FAULT}") from error
+
+
+def _static_reports(result: StaticModel, seconds: float) -> Iterator[PassReport]:
+    """One walk does what users know as two passes; a finding begins with the name of its pass."""
+    prefix = "remove-empty-if: "
+    guards = tuple(
+        replace(finding, what=finding.what.removeprefix(prefix))
+        for finding in result.findings
+        if finding.what.startswith(prefix)
+    )
+    others = tuple(
+        replace(finding, what=finding.what.removeprefix("static-max-output: "))
+        for finding in result.findings
+        if not finding.what.startswith(prefix)
+    )
+    yield PassReport("remove-empty-if", any(f.changed for f in guards), guards, 0.0)
+    yield PassReport("static-max-output", any(f.changed for f in others), others, seconds)
+
+
+def edit(
+    model: onnx.ModelProto, options: Options, passes: Sequence[Pass], *, dump: Dump | None = None
+) -> tuple[onnx.ModelProto, tuple[PassReport, ...], tuple[str, ...]]:
+    """Run passes over one graph; gives the model, what each pass did, and their assumptions.
+
+    The very same model comes back where no pass changed anything.
+    """
+    if not passes:
+        return model, (), ()
+    graph = _import(model)
+    before = _fingerprint(graph)
+    reports: list[PassReport] = []
+    assumptions: list[str] = []
+    for step in passes:
+        start = time.perf_counter()
+        with _blame(step.name):
+            outcome = step.apply(graph, options)
+            drop_dead(graph)
+            sort(graph)
+        after = _fingerprint(graph)
+        changed = after != before
+        if changed != any(finding.changed for finding in outcome.findings):
+            raise PassError(
+                f"pass {step.name} says it changed {'nothing' if changed else 'something'}, "
+                f"and it is not so; {_OUR_FAULT}"
+            )
+        before = after
+        reports.append(PassReport(step.name, changed, outcome.findings, _since(start)))
+        assumptions.extend(outcome.assumptions)
+        if dump and changed:
+            dump(step.name, _export(graph, model))
+        _LOG.debug("%s: %d findings", step.name, len(outcome.findings))
+    changed = any(report.changed for report in reports)
+    return _export(graph, model) if changed else model, tuple(reports), tuple(assumptions)
+
+
+def _import(model: onnx.ModelProto) -> gs.Graph:
+    """The graph without function definitions, which graphsurgeon need not know."""
+    graph = gs.import_onnx(model)
+    graph.functions = []
+    return graph
+
+
+def _export(graph: gs.Graph, original: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with everything of the original that graphsurgeon does not keep."""
+    model = gs.export_onnx(graph, do_type_check=False)
+    for lost in ("doc_string", "domain", "model_version"):
+        if original.HasField(lost):
+            setattr(model, lost, getattr(original, lost))
+    model.metadata_props.extend(original.metadata_props)
+    model.graph.metadata_props.extend(original.graph.metadata_props)
+    model.graph.quantization_annotation.extend(original.graph.quantization_annotation)
+    for kept in ("input", "output"):
+        model.graph.ClearField(kept)
+        getattr(model.graph, kept).extend(getattr(original.graph, kept))
+    known = {node.name: node for node in original.graph.node}
+    for node in model.graph.node:
+        if node.name in known:
+            node.doc_string = known[node.name].doc_string
+            node.metadata_props.extend(known[node.name].metadata_props)
+    if any(static_nms.is_call(node) for node in model.graph.node):
+        static_nms.attach(model)
+    return model
+
+
+def _fingerprint(graph: gs.Graph) -> tuple[object, ...]:
+    """Equal for two states of one graph exactly if nothing was edited in between."""
+    nodes = tuple(
+        (
+            node.op,
+            node.domain,
+            node.name,
+            tuple(tensor.name for tensor in node.inputs),
+            tuple(tensor.name for tensor in node.outputs),
+            tuple((name, _stamp(value)) for name, value in node.attrs.items()),
+        )
+        for node in graph.nodes
+    )
+    return (nodes, *((tensor.name, tensor.shape) for tensor in (*graph.inputs, *graph.outputs)))
+
+
+def _stamp(value: object) -> object:
+    """Attributes that are plain values, or for arrays their identity: a pass never edits those."""
+    if isinstance(value, list):
+        return tuple(_stamp(item) for item in value)
+    return id(value) if isinstance(value, gs.Tensor | gs.Graph | np.ndarray) else value
+
+
+def _check_all(
+    source: onnx.ModelProto,
+    made: StaticModel,
+    final: StaticModel,
+    options: Options,
+    passes: Sequence[Pass],
+) -> None:
+    """One check of the result; only when it fails, one per step to find out whose fault it is."""
+    complaint = _complaint(final, source, options)
+    if complaint is None:
+        return
+    culprit, found = "static-max-output", _complaint(made, source, options)
+    for number, step in enumerate(passes):
+        if found is not None:
+            break
+        culprit = step.name
+        model, _, _ = edit(made.model, options, passes[: number + 1])
+        found = _complaint(replace(made, model=model), source, options)
+    raise PassError(f"pass {culprit} broke the model: {found or complaint}; {_OUR_FAULT}")
+
+
+def _complaint(static: StaticModel, source: onnx.ModelProto, options: Options) -> str | None:
+    """What is wrong with a static model, if anything is."""
+    model = static.model
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return " ".join(str(error).split())
+    initializers = {tensor.name for tensor in source.graph.initializer}
+    inputs = [
+        value.name
+        for value in source.graph.input
+        if value.name not in initializers and value.name not in options.freeze
+    ]
+    if [value.name for value in model.graph.input] != inputs:
+        return f"its inputs are {[value.name for value in model.graph.input]}, not {inputs}"
+    outputs = [*(value.name for value in source.graph.output), *static.counts]
+    if [value.name for value in model.graph.output] != outputs:
+        return f"its outputs are {[value.name for value in model.graph.output]}, not {outputs}"
+    return next(_not_static(model), None)
+
+
+def _not_static(model: onnx.ModelProto) -> Iterator[str]:
+    graph = model.graph
+    values = {
+        value.name: value.type.tensor_type
+        for values in (graph.input, graph.value_info, graph.output)
+        for value in values
+    }
+    for name, kind in values.items():
+        fixed = all(dim.HasField("dim_value") for dim in kind.shape.dim)
+        if not kind.elem_type or not kind.HasField("shape") or not fixed:
+            yield f"tensor {name} has no static shape"
+    known = values.keys() | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        if any(True for attribute in node.attribute if attribute.HasField("g")):
+            yield f"node {node.name} ({node.op_type}) is control flow"
+        for name in node.output:
+            if name and name not in known:
+                yield f"tensor {name} has no static shape"
