@@ -58,6 +58,14 @@ class Spacing(StrEnum):
     FLOOR = "floor"
 
 
+class PriorClip(StrEnum):
+    """What of a prior is cut at 0 and at the input's width and height."""
+
+    NONE = "none"
+    SIZE = "size"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Axes of an output: letters among 1 N C H W A, several where an axis holds a product."""
@@ -156,7 +164,6 @@ class Priors:
         units: of the file.
         offset: of a prior's centre in its cell, 0.5 is the middle.
         spacing: of the cells.
-        clip: cut centre and size at 0 and at the input's width and height.
     """
 
     boxes: tuple[tuple[tuple[float, float], ...], ...]
@@ -165,7 +172,7 @@ class Priors:
     units: Units
     offset: float
     spacing: Spacing
-    clip: bool
+    clip: PriorClip
 
 
 @dataclass(frozen=True, slots=True)

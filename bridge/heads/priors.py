@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bridge.errors import UsageError
 from bridge.heads import table
-from bridge.heads.describe import Corners, Head, Priors, Spacing, Units
+from bridge.heads.describe import Corners, Head, PriorClip, Priors, Spacing, Units
 from bridge.heads.table import Table
 
 Float32 = NDArray[np.float32]
@@ -96,8 +96,10 @@ def _priors(
     else:
         center = (cells["cell"] + priors.offset) * _step(priors.spacing, cells, size)
         extent = np.concatenate(boxes).astype(np.float64)
-    if priors.clip:
-        center, extent = np.clip(center, 0, size), np.clip(extent, 0, size)
+    if priors.clip is not PriorClip.NONE:
+        extent = np.clip(extent, 0, size)
+    if priors.clip is PriorClip.ALL:
+        center = np.clip(center, 0, size)
     return {
         "prior_center": center.astype(np.float32),
         "prior_size": extent.astype(np.float32),
@@ -154,7 +156,7 @@ def read(section: Table, folder: Path) -> Priors:
         units=section.get("units", table.choice(Units), Units.PIXELS),
         offset=section.get("offset", table.number, 0.5),
         spacing=section.get("spacing", table.choice(Spacing), Spacing.STRIDE),
-        clip=section.get("clip", table.flag, False),
+        clip=section.get("clip", table.choice(PriorClip), PriorClip.NONE),
     )
 
 

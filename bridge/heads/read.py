@@ -163,7 +163,7 @@ def _path(document: Document, key: str, where: str) -> list[str]:
     owners = [
         name
         for name, keys in KEYS.items()
-        if key in (keys or ()) or (keys is None and key in document.get(name, {}))
+        if name in document and key in (document[name] if keys is None else keys)
     ]
     if len(owners) != 1:
         known = ", ".join(k for k in TOP_KEYS if k != "base")
