@@ -5,13 +5,17 @@ import onnx
 from bridge.options import Options
 from bridge.surgery import runner
 from bridge.surgery.runner import Dump, Pass, SurgeryResult
+from bridge.surgery.simplify import simplify
 
 # First, in runner.run:
 #   normalise          one spelling, so that nothing after it need know another;
 #   remove-empty-if    and
 #   static-max-output  in one walk, since the branch to take and the shapes behind it are known
 #                      only together. From here on every suppression is one StaticNMS call.
-PASSES: tuple[Pass, ...] = ()
+PASSES: tuple[Pass, ...] = (
+    # Last, so that it also clears what the passes before it left behind.
+    Pass("simplify", simplify),
+)
 
 
 def run(source: onnx.ModelProto, options: Options, *, dump: Dump | None = None) -> SurgeryResult:

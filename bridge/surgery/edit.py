@@ -50,7 +50,7 @@ class Builder:
 
     def constant(self, wish: str, array: Array) -> gs.Constant:
         """A constant of these values."""
-        return gs.Constant(self.name(wish), np.ascontiguousarray(array))
+        return gs.Constant(self.name(wish), np.array(array, order="C"))
 
     def ints(self, wish: str, values: Sequence[int]) -> gs.Constant:
         """A constant int64[len(values)]."""
@@ -128,12 +128,25 @@ def producer_of(tensor: Tensor) -> gs.Node | None:
     return tensor.inputs[0] if tensor.inputs else None
 
 
+def rewire(node: gs.Node, inputs: Sequence[Tensor]) -> None:
+    """Let a node read other tensors; unlike assigning `inputs`, without comparing any node."""
+    for tensor in node.inputs:
+        position = next(i for i, reader in enumerate(tensor.outputs) if reader is node)
+        list.__delitem__(tensor.outputs, position)
+    list.clear(node.inputs)
+    node.inputs.extend(inputs)
+
+
+def rewrite(node: gs.Node, outputs: Sequence[Tensor]) -> None:
+    """Let a node write other tensors."""
+    node.outputs.clear()
+    node.outputs.extend(outputs)
+
+
 def replace_uses(old: Tensor, new: Tensor) -> None:
     """Let every reader of one tensor read another; a graph output keeps its name and maker."""
     for reader in list(old.outputs):
-        for index, tensor in enumerate(reader.inputs):
-            if tensor is old:
-                reader.inputs[index] = new
+        rewire(reader, [new if tensor is old else tensor for tensor in reader.inputs])
 
 
 def is_output(graph: gs.Graph, tensor: Tensor) -> bool:
