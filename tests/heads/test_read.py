@@ -50,7 +50,7 @@ REFUSED = {
     "suppression = { iou_threshold = 1.5 }\n": "iou_threshold: give a number from 0 to 1, not 1.5",
     "suppression = { class_agnostic = 1 }\n": "class_agnostic: give true or false, not 1",
     "suppression = { max_detections = 0 }\n": "max_detections: give a whole number of at least 1",
-    "suppression = { iou = 0.5 }\n": "[suppression] has no key 'iou'; it takes score_threshold, iou",
+    "suppression = { iou = 0.5 }\n": "[suppression] has no key 'iou'; it takes score_threshold",
     "activations = { xz = 'sigmoid' }\n": "[activations] names 'xz'; the roles are xy, wh, cls",
     "activations = { xy = 'gelu' }\n": "xy: give one of none, sigmoid, softmax, not 'gelu'",
     "priors = { }\n": "[priors]: give either boxes, or sizes, or file",
