@@ -4,6 +4,7 @@ import onnx
 
 from bridge.options import Options
 from bridge.surgery import runner
+from bridge.surgery.box_layout import fix_box_layout
 from bridge.surgery.runner import Dump, Pass, SurgeryResult
 from bridge.surgery.simplify import simplify
 
@@ -13,6 +14,8 @@ from bridge.surgery.simplify import simplify
 #   static-max-output  in one walk, since the branch to take and the shapes behind it are known
 #                      only together. From here on every suppression is one StaticNMS call.
 PASSES: tuple[Pass, ...] = (
+    # Before anything that looks at what a suppression reads: from here on that is corners.
+    Pass("fix-box-layout", fix_box_layout),
     # Last, so that it also clears what the passes before it left behind.
     Pass("simplify", simplify),
 )
