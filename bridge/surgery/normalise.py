@@ -28,7 +28,7 @@ from bridge.model import (
 )
 from bridge.static_model import Finding
 from bridge.surgery import opset
-from bridge.surgery.opset_scope import OPSET
+from bridge.surgery.opset.scope import OPSET
 
 _ALIAS = "ai.onnx"
 

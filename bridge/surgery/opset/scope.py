@@ -1,4 +1,4 @@
-"""What a rule of `opset_rules` may know about a node's place, and how it reads and edits a node."""
+"""What a rule of `rules` may know about a node's place, and how it reads and edits a node."""
 
 from collections import ChainMap
 from dataclasses import dataclass, field

@@ -19,8 +19,8 @@ from onnx import AttributeProto, NodeProto, defs, helper, inliner
 from bridge.errors import UnsupportedModelError
 from bridge.model import graphs, subgraphs
 from bridge.static_model import Finding
-from bridge.surgery.opset_rules import RULES
-from bridge.surgery.opset_scope import OPSET, Names, Scope, refusal
+from bridge.surgery.opset.rules import RULES
+from bridge.surgery.opset.scope import OPSET, Names, Scope, refusal
 
 OLDEST = 7
 

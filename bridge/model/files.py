@@ -1,22 +1,18 @@
-"""ONNX files in and out: read what cannot be trusted, write whole files or none, make up inputs."""
+"""ONNX files in and out: read what cannot be trusted, write whole files or none."""
 
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bridge.errors import UnsupportedModelError, UsageError
-
-Array = NDArray[np.generic]
+from bridge.model.graphs import graphs, operator, place, subgraphs
 
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold, weights included."""
@@ -130,34 +126,6 @@ def _read(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read {path}: {reason}") from error
-
-
-def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    """The main graph, every function, and every graph in an attribute of their nodes."""
-    pending: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    while pending:
-        graph = pending.pop()
-        yield graph
-        for node in graph.node:
-            pending.extend(subgraphs(node))
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies a node owns: branches of an If, the body of a Loop or Scan."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def operator(node: onnx.NodeProto) -> str:
-    """The operator as messages spell it: `TopK`, `TRT::EfficientNMS_TRT`."""
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-
-
-def place(node: onnx.NodeProto) -> str:
-    """Where a node is, for messages; unnamed nodes go by what they write."""
-    return node.name or f"that writes {next(filter(None, node.output), '(nothing)')}"
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
@@ -307,229 +275,3 @@ def _check_functions(model: onnx.ModelProto, path: Path) -> None:
     size(model.graph, ())
     for function in model.functions:
         size(function, (f"{function.domain}::{function.name}",))
-
-
-class InputKind(StrEnum):
-    """A way to make up the inputs of a golden run.
-
-    Images take the numbers as they are; box inputs become plausible boxes of another scale in
-    each kind, and score inputs numbers that are all different (in `zeros`: all equal).
-    """
-
-    UNIFORM = "uniform"
-    NORMAL = "normal"
-    BYTES = "bytes"
-    LARGE = "large"
-    ZEROS = "zeros"
-
-
-def seeded_inputs(
-    model: onnx.ModelProto,
-    *,
-    seed: int,
-    kinds: Sequence[InputKind] = tuple(InputKind),
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    freeze: Mapping[str, Array] | None = None,
-) -> tuple[dict[str, Array], ...]:
-    """One set of inputs for the source model per kind, the same ones for the same seed.
-
-    Where the model holds a NonMaxSuppression, a float input of shape [.., N, 4] and rank 2 or 3
-    is taken for boxes, and the other float inputs of rank 3 or less beside it for scores.
-
-    `input_shapes` holds the shapes of inputs with symbolic dimensions, `freeze` values that are
-    passed on in the declared type and shape.
-
-    Raises:
-        UsageError: an input has symbolic dimensions and no shape was given, or a frozen value
-            does not fit.
-    """
-    freeze = freeze or {}
-    initializers = {tensor.name for tensor in model.graph.initializer}
-    inputs = [
-        value
-        for value in model.graph.input
-        if value.name not in initializers or value.name in freeze
-    ]
-    made_up = [value for value in inputs if value.name not in freeze]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, dims in input_shapes_of(made_up, input_shapes or {}).items():
-        shapes[name] = tuple(dim for dim in dims or () if dim is not None)
-        if dims is None or len(shapes[name]) != len(dims):
-            declared = next(spelt(declared_shape(v)) for v in inputs if v.name == name)
-            raise UsageError(f"input {name!r} is {declared}; fix it with --input-shape {name}=...")
-    suppresses = any(
-        node.op_type == "NonMaxSuppression" for graph in graphs(model) for node in graph.node
-    )
-    boxes = {
-        name
-        for name, shape in shapes.items()
-        if suppresses and len(shape) in (2, 3) and shape[-1] == 4
-    }
-
-    def make(value: onnx.ValueInfoProto, kind: InputKind, rng: np.random.Generator) -> Array:
-        shape = shapes[value.name]
-        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        if dtype.kind != "f":
-            return _integers(rng, kind, shape, dtype)
-        if value.name in boxes:
-            return _boxes(rng, kind, shape).astype(dtype)
-        if boxes and len(shape) <= 3:
-            return _scores(rng, kind, shape).astype(dtype)
-        return np.asarray(_noise(rng, kind, shape), dtype)
-
-    made = []
-    for number, kind in enumerate(kinds):
-        rng = np.random.default_rng([seed, number])
-        made.append(
-            {
-                value.name: as_declared(value, freeze[value.name])
-                if value.name in freeze
-                else make(value, kind, rng)
-                for value in inputs
-            }
-        )
-    return tuple(made)
-
-
-def input_shapes_of(
-    inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]]
-) -> dict[str, tuple[int | None, ...] | None]:
-    """The shape of every input once the given ones are fixed; None where it is still free.
-
-    A symbol that a given shape fixes has that size in every input that uses it.
-
-    Raises:
-        UsageError: a given shape contradicts what is declared, or another given one.
-    """
-    declared = {value.name: declared_shape(value) for value in inputs}
-    symbols: dict[str, int] = {}
-    for name, shape in given.items():
-        option = f"--input-shape {name}={','.join(map(str, shape))}"
-        if name not in declared:
-            known = ", ".join(declared)
-            raise UsageError(f"{option}: the model has no such input; it has {known}")
-        dims = declared[name] or (None,) * len(shape)
-        if len(dims) != len(shape) or any(size < 1 for size in shape):
-            raise UsageError(f"{option} is not {len(dims)} sizes of at least 1: {spelt(dims)}")
-        for dim, size in zip(dims, shape, strict=True):
-            fixed = symbols.setdefault(dim, size) if isinstance(dim, str) else dim
-            if fixed not in (None, size):
-                raise UsageError(f"{option} contradicts the model, where it is {spelt(dims)}")
-        declared[name] = tuple(shape)
-    return {
-        name: None
-        if dims is None
-        else tuple(symbols.get(dim) if isinstance(dim, str) else dim for dim in dims)
-        for name, dims in declared.items()
-    }
-
-
-def declared_shape(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """Per dimension its size, its symbol, or None; None where not even the rank is known."""
-    kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        return None
-    # Some exporters write -1 for a free dimension.
-    return tuple(
-        int(d.dim_value)
-        if d.HasField("dim_value") and d.dim_value >= 0
-        else str(d.dim_param) or None
-        for d in kind.shape.dim
-    )
-
-
-def spelt(dims: Sequence[int | str | None] | None) -> str:
-    """A shape as messages spell it: `[1, 3, height, ?]`."""
-    if dims is None:
-        return "of unknown rank"
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
-
-
-def as_declared(value: onnx.ValueInfoProto, array: Array) -> Array:
-    """The array in the element type and shape that the input declares, its numbers unchanged.
-
-    A single number fits every shape of one element.
-
-    Raises:
-        UsageError: it does not fit; says what the input takes.
-    """
-    dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    dims = declared_shape(value)
-    declared = f"{dtype}{spelt(dims)}"
-    with np.errstate(all="ignore"):
-        cast = array.astype(dtype)
-    exact = np.array_equal(cast, array, equal_nan=array.dtype.kind == "f")
-    if not exact and not (dtype.kind == "f" and array.dtype.kind in "fiu"):
-        raise UsageError(f"input {value.name!r} is {declared} and cannot hold {array.tolist()}")
-    if dims is None:
-        return cast
-    if len(dims) != array.ndim and array.size == 1:
-        cast = cast.reshape([1] * len(dims))
-    fits = cast.ndim == len(dims) and all(
-        size == d or not isinstance(d, int) for d, size in zip(dims, cast.shape, strict=True)
-    )
-    if not fits:
-        raise UsageError(
-            f"input {value.name!r} is {declared} and cannot take a value of shape "
-            f"{list(array.shape)}"
-        )
-    return cast
-
-
-def _noise(
-    rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    match kind:
-        case InputKind.UNIFORM:
-            return rng.random(shape)
-        case InputKind.NORMAL:
-            return rng.standard_normal(shape)
-        case InputKind.BYTES:
-            return np.floor(rng.random(shape) * 256)
-        case InputKind.LARGE:
-            return rng.standard_normal(shape) * 10
-        case InputKind.ZEROS:
-            return np.zeros(shape)
-
-
-def _integers(
-    rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...], dtype: np.dtype[np.generic]
-) -> Array:
-    """Bytes of an image, truth values, or small numbers that are legal as class indices."""
-    if kind is InputKind.ZEROS:
-        return np.zeros(shape, dtype)
-    bound = 256 if dtype == np.uint8 else 2 if dtype == np.bool_ else 5
-    return rng.integers(0, bound, shape).astype(dtype)
-
-
-def _boxes(
-    rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    """Boxes in clusters, so that some overlap much, some little and some not at all.
-
-    Corners, but in `normal` centre and size, which read as corners are reversed ones.
-    """
-    if kind is InputKind.ZEROS:
-        return np.zeros(shape)
-    scale = {InputKind.UNIFORM: 1.0, InputKind.LARGE: 640.0}.get(kind, 256.0)
-    rows = shape[:-1]
-    clusters = rng.random((max(1, math.prod(rows) // 4), 4))
-    chosen = clusters[rng.integers(0, len(clusters), rows)]
-    centre = chosen[..., :2] + rng.normal(0, 0.02, (*rows, 2))
-    size = (0.05 + 0.2 * chosen[..., 2:]) * rng.uniform(0.8, 1.25, (*rows, 2))
-    if kind is InputKind.NORMAL:
-        return np.concatenate([centre, size], axis=-1) * scale
-    return np.concatenate([centre - size / 2, centre + size / 2], axis=-1) * scale
-
-
-def _scores(
-    rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    """Different numbers in 0..1; in `normal` logits, in `large` mostly confident ones."""
-    if kind is InputKind.ZEROS:
-        return np.zeros(shape)
-    size = math.prod(shape)
-    scores = ((rng.permutation(size) + 0.5) / max(1, size)).reshape(shape)
-    if kind is InputKind.NORMAL:
-        return np.log(scores / (1 - scores))
-    return np.sqrt(scores) if kind is InputKind.LARGE else scores

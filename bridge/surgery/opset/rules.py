@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from bridge.surgery.opset_scope import (
+from bridge.surgery.opset.scope import (
     Scope,
     attribute_of,
     constant_ints,
