@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
-    OperatorSetIdProto,
     TensorProto,
     ValueInfoProto,
     helper,
@@ -39,11 +37,10 @@ def assemble(
     results = _apart(g, inputs, outputs)
     nodes = _alive(g.nodes, {x.id for x in results.values()})
     names = _tensor_names(w, nodes, inputs, results)
-    graph = GraphProto(name=source.graph.name, doc_string=source.graph.doc_string)
-    graph.metadata_props.extend(source.graph.metadata_props)
-    graph.input.extend(source.graph.input)
-    graph.node.extend(_named_nodes(w, nodes, names))
-    graph.initializer.extend(_initializers(g, nodes, names))
+    model = _described(source, {node.domain for node in nodes})
+    graph = model.graph
+    _add_nodes(graph, w, nodes, names)
+    _add_initializers(graph, g, nodes, names)
     graph.value_info.extend(
         _value_info(names[id_], g.tensor(id_))
         for node in nodes
@@ -51,7 +48,9 @@ def assemble(
         if names[id_] not in results
     )
     graph.output.extend(_outputs(source, results))
-    return _model(source, graph)
+    if any(map(static_nms.is_call, graph.node)):
+        static_nms.attach(model)
+    return model
 
 
 def _apart(
@@ -112,35 +111,32 @@ def _tensor_names(
     return named
 
 
-def _named_nodes(w: Walk, nodes: list[NodeProto], names: Mapping[str, str]) -> list[NodeProto]:
+def _add_nodes(
+    graph: GraphProto, w: Walk, nodes: list[NodeProto], names: Mapping[str, str]
+) -> None:
     free = _Names({""})
-    named = []
     for node in nodes:
         origin = next((w.origins[id_] for id_ in node.output if id_ in w.origins), None)
-        made = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+        made = graph.node.add(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
         made.input.extend(names[id_] for id_ in node.input)
         made.output.extend(names[id_] for id_ in node.output)
         made.name = free.take(origin.name if origin and origin.name else made.output[0])
         if origin:
             made.doc_string = origin.doc_string
             made.metadata_props.extend(origin.metadata_props)
-        named.append(made)
-    return named
 
 
-def _initializers(g: Graph, nodes: list[NodeProto], names: Mapping[str, str]) -> list[TensorProto]:
-    read = dict.fromkeys(id_ for node in nodes for id_ in node.input)
-    made = []
-    for id_ in read:
+def _add_initializers(
+    graph: GraphProto, g: Graph, nodes: list[NodeProto], names: Mapping[str, str]
+) -> None:
+    """The constants that are read, each copied once: they are most of a model's bytes."""
+    for id_ in dict.fromkeys(id_ for node in nodes for id_ in node.input):
         held = g.proto(id_)
         if isinstance(held, TensorProto):
-            tensor = TensorProto()
-            tensor.CopyFrom(held)
-            tensor.name = names[id_]
-            made.append(tensor)
+            graph.initializer.add().CopyFrom(held)
+            graph.initializer[-1].name = names[id_]
         elif held is not None:
-            made.append(numpy_helper.from_array(np.asarray(held), names[id_]))
-    return made
+            graph.initializer.append(numpy_helper.from_array(held, names[id_]))
 
 
 def _value_info(name: str, x: Tensor) -> ValueInfoProto:
@@ -159,8 +155,8 @@ def _outputs(source: ModelProto, results: Mapping[str, Tensor]) -> list[ValueInf
     return values
 
 
-def _model(source: ModelProto, graph: GraphProto) -> ModelProto:
-    domains = {node.domain for node in graph.node} | {""}
+def _described(source: ModelProto, domains: set[str]) -> ModelProto:
+    """A model without nodes that says of itself what the source says."""
     model = ModelProto(
         ir_version=max(static_nms.IR_VERSION, source.ir_version),
         producer_name=source.producer_name,
@@ -169,13 +165,10 @@ def _model(source: ModelProto, graph: GraphProto) -> ModelProto:
         model_version=source.model_version,
         doc_string=source.doc_string,
         metadata_props=source.metadata_props,
-        opset_import=[
-            OperatorSetIdProto(domain=o.domain, version=o.version)
-            for o in source.opset_import
-            if o.domain in domains
-        ],
+        opset_import=[o for o in source.opset_import if o.domain in domains | {""}],
     )
-    model.graph.CopyFrom(graph)
-    if static_nms.DOMAIN in domains:
-        static_nms.attach(model)
+    model.graph.name = source.graph.name
+    model.graph.doc_string = source.graph.doc_string
+    model.graph.metadata_props.extend(source.graph.metadata_props)
+    model.graph.input.extend(source.graph.input)
     return model

@@ -148,15 +148,24 @@ def divide(x: Int, divisor: int) -> Int | None:
 
 
 def surely_at_most(a: Int, b: Int) -> bool:
-    """Whether `a <= b` for every value of the unknowns."""
-    difference = a - b
-    if hi(difference) <= 0:
+    """Whether `a <= b` for every value of the unknowns; False where no short proof is found."""
+    return _never_positive(a - b, _PROOF_STEPS)
+
+
+_PROOF_STEPS = 6
+_PROOF_TERMS = 4
+
+
+def _never_positive(x: Int, steps: int) -> bool:
+    """By bounds, or with one unknown replaced by something it never exceeds, and so on."""
+    if hi(x) <= 0:
         return True
-    if not isinstance(difference, Linear):
+    # Only what is subtracted can make up for an unknown that is replaced.
+    if not isinstance(x, Linear) or not steps or all(k > 0 for _, k in x.terms):
         return False
-    return any(
-        surely_at_most(difference - Linear(((u, k),), 0) + k * bound, 0)
-        for u, k in difference.terms
+    return len(x.terms) <= _PROOF_TERMS and any(
+        _never_positive(x - Linear(((u, k),), 0) + k * bound, steps - 1)
+        for u, k in x.terms
         if k > 0
         for bound in u.at_most
     )
