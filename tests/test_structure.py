@@ -14,9 +14,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "options", "__init__"),
     ("command", "model", "detection", "static_nms", "static_model"),
     ("surgery", "targets", "heads", "preprocess"),
-    ("verify", "artifact", "metadata"),
+    ("verify", "artifact", "metadata", "completion", "pytorch"),
     ("pipeline",),
     ("report",),
+    ("pytorch",),
     ("run", "inspect", "golden", "doctor", "attach", "export", "cli"),
 )
 # Layers of one row that still must not see each other.
@@ -71,7 +72,7 @@ def test_import_starts_no_backend() -> None:
     names = [
         ".".join(("bridge", *path.relative_to(PACKAGE).with_suffix("").parts))
         for path in _modules()
-        if not {"tflite", "tvm"} & set(path.parts) and path.name != "__init__.py"
+        if not {"tflite", "tvm", "pytorch"} & set(path.parts) and path.name != "__init__.py"
     ]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
