@@ -13,6 +13,7 @@ import onnx
 import bridge
 from bridge import artifact, surgery
 from bridge.artifact import Manifest, PassRecord
+from bridge.completion import Completion, completed
 from bridge.errors import (
     GoldenMismatchError,
     InconclusiveError,
@@ -98,6 +99,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     *,
+    completion: Completion | None = None,
     checks: Checks | None = None,
     dry_run: bool = False,
     dump: Path | None = None,
@@ -110,6 +112,7 @@ def convert(
         to: the target's name: onnx, tflite or tvm.
         output: the artifact; by default the model's stem with the target's suffix, here.
         options: as `bridge.options` says.
+        completion: a head or preprocessing to add first.
         checks: what the golden check feeds, or that it is skipped.
         dry_run: do the surgery, lower and write nothing.
         dump: a folder that gets the model after each stage, numbered.
@@ -129,17 +132,18 @@ def convert(
         workdir = Path(scratch)
         with clock("inspect"):
             source = load(model)
+            judged, options, added = completed(source, completion or Completion(), options, workdir)
         with clock("surgery"):
-            operated = surgery.run(source.model, options, dump=_dump(dump))
+            operated = surgery.run(judged.model, options, dump=_dump(dump))
         if dry_run:
-            return Result(None, _planned(source, target, operated, clock.seconds))
+            return Result(None, _planned(source, target, operated, added, clock.seconds))
         with clock("lower"):
             lowered = target.lower(operated.static, options, workdir)
         comparison = None
         if not checks.skip:
             with clock("verify"):
                 comparison = verify(
-                    source,
+                    judged,
                     operated.static,
                     lowered,
                     target,
@@ -147,7 +151,7 @@ def convert(
                     checks.images,
                     checks.inputs,
                 )
-        manifest = _manifest(source, target, operated, lowered, comparison, clock.seconds)
+        manifest = _manifest(source, target, operated, lowered, comparison, added, clock.seconds)
         if comparison is not None and comparison.verdict is Verdict.INCONCLUSIVE:
             return Result(None, manifest, comparison)
         published, complete = artifact.publish(lowered.path, manifest, path)
@@ -197,6 +201,7 @@ def _manifest(
     operated: SurgeryResult,
     lowered: Lowered,
     comparison: Comparison | None,
+    added: tuple[str, ...],
     seconds: Mapping[str, float],
 ) -> Manifest:
     return Manifest(
@@ -208,7 +213,7 @@ def _manifest(
         inputs=lowered.inputs,
         outputs=lowered.outputs,
         nms=lowered.nms,
-        assumptions=(*operated.static.assumptions, *lowered.assumptions),
+        assumptions=(*added, *operated.static.assumptions, *lowered.assumptions),
         warnings=(*lowered.warnings, *_caps(comparison)),
         passes=_records(operated.reports),
         golden=None if comparison is None else comparison.as_dict(),
@@ -218,7 +223,11 @@ def _manifest(
 
 
 def _planned(
-    source: Source, target: Target, operated: SurgeryResult, seconds: Mapping[str, float]
+    source: Source,
+    target: Target,
+    operated: SurgeryResult,
+    added: tuple[str, ...],
+    seconds: Mapping[str, float],
 ) -> Manifest:
     """What a dry run can say: what was found and what the surgery would change."""
     inputs, outputs = ports(operated.static)
@@ -230,7 +239,7 @@ def _planned(
         source_sha256=source.digest,
         inputs=inputs,
         outputs=outputs,
-        assumptions=operated.static.assumptions,
+        assumptions=(*added, *operated.static.assumptions),
         passes=_records(operated.reports),
         seconds=seconds,
     )

@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 from rich.logging import RichHandler
 
 from bridge import report
+from bridge.attach import parse_numbers
 from bridge.command import STDERR, STDOUT, exit_on_error, single_command
+from bridge.completion import Completion
 from bridge.errors import UsageError
+from bridge.heads import HeadOptions
 from bridge.options import BoxLayout, NmsForm, Options
 from bridge.pipeline import Checks, Result, convert
+from bridge.preprocess import ChannelOrder, InputDtype, InputLayout, PreprocessOptions
 
 AUTO = "auto"
 
@@ -65,6 +69,30 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", help="print nothing but errors")] = False,
     verbose: Annotated[bool, typer.Option("-v", help="print every finding")] = False,
+    head: Annotated[
+        str | None, typer.Option(help="complete a headless model: a built-in head or a head file")
+    ] = None,
+    head_option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE changes a key of the head file")
+    ] = None,
+    score_threshold: Annotated[float | None, typer.Option(help="head: keep scores above")] = None,
+    iou_threshold: Annotated[
+        float | None, typer.Option(help="head: suppress boxes that overlap a better one by more")
+    ] = None,
+    class_agnostic: Annotated[
+        bool | None,
+        typer.Option("--class-agnostic/--per-class", help="head: may classes suppress each other"),
+    ] = None,
+    pre_nms_top_k: Annotated[
+        int | None, typer.Option(help="head: candidates that meet the suppression; 0 is all")
+    ] = None,
+    input_dtype: Annotated[InputDtype | None, typer.Option(help="what is fed")] = None,
+    mean: Annotated[str, typer.Option(help="subtracted in the graph: 127 or 104,116,124")] = "",
+    std: Annotated[str, typer.Option(help="divided by in the graph: 128 or 57,57,58")] = "",
+    channel_order: Annotated[
+        ChannelOrder, typer.Option(help="what the network was trained on; RGB is fed")
+    ] = ChannelOrder.RGB,
+    input_layout: Annotated[InputLayout | None, typer.Option(help="what is fed")] = None,
     tvm_target: Annotated[
         str | None, typer.Option(help="LLVM target string; default: this machine's CPU")
     ] = None,
@@ -96,10 +124,35 @@ def run(
             tvm_python=tvm_python,
             tvm_cc=cc,
         )
+        completion = Completion(
+            head=head,
+            head_options=HeadOptions(
+                score_threshold=score_threshold,
+                iou_threshold=iou_threshold,
+                class_agnostic=class_agnostic,
+                pre_nms_top_k=pre_nms_top_k,
+                overrides=tuple(head_option or ()),
+            ),
+            preprocess=PreprocessOptions(
+                input_dtype=input_dtype,
+                mean=parse_numbers("mean", mean),
+                std=parse_numbers("std", std),
+                channel_order=channel_order,
+                input_layout=input_layout,
+            ),
+        )
         checks = Checks(images=tuple(images or ()), inputs=inputs, skip=no_verify)
         with report.progress(quiet=quiet) as stage:
             result = convert(
-                model, to, output, options, checks=checks, dry_run=dry_run, dump=dump, stage=stage
+                model,
+                to,
+                output,
+                options,
+                completion=completion,
+                checks=checks,
+                dry_run=dry_run,
+                dump=dump,
+                stage=stage,
             )
         _tell(result, report_file, as_json=as_json, quiet=quiet, verbose=verbose)
         result.check()

@@ -1,0 +1,85 @@
+"""What is put around a network before it is converted: a head behind, preprocessing before it."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bridge.heads import HeadOptions, complete
+from bridge.model import Source, save
+from bridge.options import Options
+from bridge.preprocess import InputLayout, PreprocessOptions, add_preprocessing
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What to add to the source model; the defaults add nothing.
+
+    Attributes:
+        head: name of a built-in head or path of a head file, for a model without a suppression.
+        preprocess: what happens to the image input inside the graph.
+    """
+
+    head: str | None = None
+    head_options: HeadOptions = field(default_factory=HeadOptions)
+    preprocess: PreprocessOptions = field(default_factory=PreprocessOptions)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is added."""
+        return self.head is None and self.preprocess == PreprocessOptions()
+
+
+def completed(
+    source: Source, completion: Completion, options: Options, workdir: Path
+) -> tuple[Source, Options, tuple[str, ...]]:
+    """The model that is converted, what is still asked of it, and what was added, in sentences.
+
+    The completed model is standard ONNX, written below `workdir`: it is what onnxruntime runs when
+    it judges the artifact. `Options.input_shapes` are in the layout of the source's own inputs.
+
+    Raises:
+        UsageError: no such head, or it does not fit; no image input to put preprocessing before.
+        UnsupportedModelError: the source cannot be completed.
+    """
+    if completion.empty:
+        return source, options, ()
+    model, added = source.model, []
+    if completion.head is not None:
+        head_options = replace(
+            completion.head_options,
+            max_detections=options.max_detections,
+            input_shapes=options.input_shapes,
+        )
+        model = complete(model, completion.head, head_options)
+        # The head has a bound of its own and fixed every dimension.
+        options = replace(options, max_detections=None, input_shapes={})
+        added.append(f"the source ends in raw outputs: head {completion.head} was attached")
+    if completion.preprocess != PreprocessOptions():
+        fed = add_preprocessing(model, completion.preprocess)
+        options = _laid_as_fed(options, completion.preprocess, model is source.model)
+        model = fed
+        added.append(f"preprocessing is inside: {_describe(completion.preprocess)}")
+    path = workdir / source.path.name
+    save(model, path)
+    return Source(path, source.digest, model), options, tuple(added)
+
+
+def _laid_as_fed(options: Options, preprocess: PreprocessOptions, own_dims: bool) -> Options:
+    """Shapes given for the source's image input, as the input of the fed model has them."""
+    if not own_dims or preprocess.input_layout is not InputLayout.NHWC:
+        return options
+    shapes = {
+        name: (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape
+        for name, shape in options.input_shapes.items()
+    }
+    return replace(options, input_shapes=shapes)
+
+
+def _describe(preprocess: PreprocessOptions) -> str:
+    parts = [
+        preprocess.input_dtype and f"{preprocess.input_dtype} input",
+        preprocess.input_layout and f"{preprocess.input_layout} layout",
+        f"{preprocess.channel_order} channels",
+        preprocess.mean and f"mean {list(preprocess.mean)}",
+        preprocess.std and f"std {list(preprocess.std)}",
+    ]
+    return ", ".join(part for part in parts if part)
