@@ -3,7 +3,8 @@
 Given:  a model whose outputs are raw head maps
 Result: the same network at opset 17, and outputs `boxes` float32[n, 4] (x1, y1, x2, y2 in pixels of
         the network input), `scores` float32[n], `classes` int64[n] from 0, `extras` float32[n, E]
-        where the head has more columns, `num_detections` int64[1]. n depends on the image.
+        where the head has more columns, and `num_detections` int64[1] on request. n depends on the
+        image.
 """
 
 import math
@@ -43,9 +44,16 @@ class HeadOptions:
 
 
 def complete(
-    model: onnx.ModelProto, head: str | Path, options: HeadOptions | None = None
+    model: onnx.ModelProto,
+    head: str | Path,
+    options: HeadOptions | None = None,
+    *,
+    num_detections: bool = False,
 ) -> onnx.ModelProto:
     """Attach a head, by name or by the path of its file; the argument is left alone.
+
+    `num_detections` adds the output of that name. A model that goes on to a target does without:
+    making it static adds the very same output, which then says how many rows are no padding.
 
     Raises:
         UsageError: no such head, it does not fit the outputs, or an option is out of range.
@@ -53,10 +61,12 @@ def complete(
     """
     options = options or HeadOptions()
     described = read.load(head, options.overrides)
-    return attach(model, described, options)
+    return attach(model, described, options, num_detections=num_detections)
 
 
-def attach(model: onnx.ModelProto, head: Head, options: HeadOptions) -> onnx.ModelProto:
+def attach(
+    model: onnx.ModelProto, head: Head, options: HeadOptions, *, num_detections: bool = False
+) -> onnx.ModelProto:
     """Attach a head that is already read; otherwise like `complete`."""
     refuse_suppression(model)
     rule = _rule(head.suppression, options)
@@ -66,7 +76,8 @@ def attach(model: onnx.ModelProto, head: Head, options: HeadOptions) -> onnx.Mod
     binding = _plain(bind(head, result), result, nodes)
     decoded = build.decode(head, binding, nodes)
     outputs = suppress.suppress(decoded, rule, nodes)
-    suppress.count(nodes)
+    if num_detections:
+        outputs = (*outputs, suppress.count(nodes))
     _finish(result, nodes, decoded, outputs)
     return result
 
@@ -109,12 +120,12 @@ def _rule(default: Suppression, options: HeadOptions) -> Suppression:
 
 def _plain(binding: Binding, model: onnx.ModelProto, nodes: Nodes) -> Binding:
     """The same binding after its tensors are float32 and the names of our outputs are free."""
-    names = _free_output_names(model, nodes.prefix)
     halves = {
         value.name
         for value in model.graph.output
         if value.type.tensor_type.elem_type == TensorProto.FLOAT16
     }
+    names = _free_output_names(model, nodes.prefix)
     for bound in binding.outputs:
         for tensor in bound.tensors:
             if tensor.name in halves:
@@ -182,7 +193,7 @@ def _finish(
         suppress.EXTRAS: (TensorProto.FLOAT, [rows, decoded.extra_columns]),
         suppress.NUM_DETECTIONS: (TensorProto.INT64, [1]),
     }
-    for name in (*outputs, suppress.NUM_DETECTIONS):
+    for name in outputs:
         graph.output.append(helper.make_tensor_value_info(name, *types[name]))
     _prune(graph)
     try:

@@ -7,7 +7,8 @@ Result: boxes float32[n, 4], scores float32[n] falling, classes int64[n], extras
 Among candidates of one class the suppression's own order is the result's. Among several a stable
 TopK follows it. With `pre_nms_top_k` only the best candidates, by their best class, come that far:
 whatever is returned above the score of the last of them is what the full set would give, for a
-greedy suppression looks only at better candidates.
+greedy suppression looks only at better candidates. (Equal scores of one class are then taken in the
+order of their rows' best classes.)
 """
 
 from dataclasses import dataclass
