@@ -39,7 +39,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class LoweredNms:
-    """How one StaticNMS was lowered, and why that is (or is not) exactly onnxruntime's decision."""
+    """How one StaticNMS was lowered, and why that is (or is not) exactly onnxruntime's decision.
+
+    Attributes:
+        candidates: how many of the best (class, box) pairs are compared; None: all of them. What
+            comes out is then the beginning of what onnxruntime gives, and shorter where so many
+            pairs are above the threshold and leave too few survivors.
+    """
 
     node: str
     lowered_to: str
@@ -50,6 +56,7 @@ class LoweredNms:
     score_threshold: float
     exact: bool
     because: str
+    candidates: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from bridge.errors import UnsupportedModelError
 from bridge.static_model import TensorType
 from bridge.static_nms import StaticNms
 from bridge.targets.base import LoweredNms
-from bridge.targets.tflite import suppression_boxes
+from bridge.targets.tflite import suppression_boxes, suppression_scaled
 from bridge.targets.tflite.flatbuffer import Builder, Tensor
+from bridge.targets.tflite.suppression_kernel import suppress
 from bridge.targets.tflite.suppression_rows import Found, rows
 
 MOST_BOXES = 1 << 22
@@ -51,7 +52,7 @@ class _Size:
 
 
 def emit(
-    builder: Builder, call: StaticNms, boxes: Tensor, scores: Tensor
+    builder: Builder, call: StaticNms, boxes: Tensor, scores: Tensor, *, best_first: bool = False
 ) -> tuple[Tensor, Tensor, LoweredNms]:
     """Emit a suppression.
 
@@ -60,6 +61,8 @@ def emit(
         call: thresholds and rows.
         boxes: float32[B, N, 4].
         scores: float32[B, C, N].
+        best_first: the rows are wanted by falling score, equal ones in the order of a `StaticNMS`,
+            and the first ones of those (`suppression_narrow`).
 
     Returns:
         `selected` int64[rows, 3], `count` int64[1], and what the manifest says about it.
@@ -78,6 +81,12 @@ def emit(
         zeros = builder.constant(np.zeros((call.rows, 3), np.int64))
         none = builder.constant(np.zeros(1, np.int64))
         return zeros, none, _lowered(call, size, "constant", "nothing can be selected")
+    plan = suppression_scaled.plan(call, images, classes, count) if best_first else None
+    if plan is not None:
+        selected, number = suppression_scaled.emit(builder, call, plan, boxes, scores)
+        because = suppression_scaled.because(call, plan)
+        what = f"NON_MAX_SUPPRESSION_V4 over the best {plan.candidates}"
+        return selected, number, _lowered(call, size, what, because, plan.candidates)
     segmented = builder.reshape(scores, [size.segments, count])
     ranked = _rank(builder, segmented, call.score_threshold)
     if call.iou_threshold >= 1.0:
@@ -86,7 +95,7 @@ def emit(
     else:
         found = _unrolled(builder, call, size, boxes, ranked)
         what, because = f"NON_MAX_SUPPRESSION_V4 x {size.segments}", _EXACT
-    selected, number = rows(builder, found, size.classes, call.rows)
+    selected, number = rows(builder, found, size.classes, call.rows, best_first=best_first)
     return selected, number, _lowered(call, size, what, because)
 
 
@@ -101,10 +110,12 @@ class _Ranked:
     """The candidates of every segment, best first.
 
     Attributes:
-        order: int32[S, N], their box; boxes that are no candidates follow.
+        scores: float32[S, N], falling; -inf for what is no candidate.
+        order: int32[S, N], their box.
         rank: float32[S, N], falling from N, 0 for what is no candidate.
     """
 
+    scores: Tensor
     order: Tensor
     rank: Tensor
 
@@ -117,16 +128,16 @@ def _rank(builder: Builder, scores: Tensor, threshold: float) -> _Ranked:
     values, order = builder.topk(builder.select(above, scores, lowest), boxes)
     ranks = builder.constant(np.arange(boxes, 0, -1, dtype=np.float32)[None])
     candidate = builder.compare("GREATER", values, lowest)
-    return _Ranked(order, builder.select(candidate, ranks, builder.constant(np.float32(0))))
+    return _Ranked(values, order, builder.select(candidate, ranks, builder.constant(np.float32(0))))
 
 
 def _best(builder: Builder, ranked: _Ranked, limit: int) -> Found:
     """The first candidates of each segment, none of which suppresses another."""
-    segments = ranked.order.shape[0]
-    rank = builder.slice(ranked.rank, [0, 0], [segments, limit])
+    order, scores, rank = (
+        builder.slice_axis(x, 1, 0, limit) for x in (ranked.order, ranked.scores, ranked.rank)
+    )
     candidates = builder.compare("GREATER", rank, builder.constant(np.float32(0)))
-    counts = builder.reduce("SUM", builder.cast(candidates, "int32"), [1])
-    return Found(builder.slice(ranked.order, [0, 0], [segments, limit]), counts)
+    return Found(order, scores, builder.reduce("SUM", builder.cast(candidates, "int32"), [1]))
 
 
 def _unrolled(
@@ -144,33 +155,10 @@ def _unrolled(
         selected.append(places)
         counts.append(count)
     places = _pack(builder, selected)
-    found = builder.gather(ranked.order, places, axis=1, batch_dims=1)
-    return Found(found, _pack(builder, counts))
-
-
-def suppress(
-    builder: Builder, boxes: Tensor, rank: Tensor, limit: int, iou_threshold: float
-) -> tuple[Tensor, Tensor]:
-    """NON_MAX_SUPPRESSION_V4 with ONNX's limit.
-
-    Args:
-        builder: takes the operators.
-        boxes: float32[N, 4], none of them without an area.
-        rank: float32[N], different where above 0; what is not above 0 is not selected.
-        limit: how many are selected at most.
-        iou_threshold: below 1: an IoU above it suppresses.
-
-    Returns:
-        Places int32[limit], zeros behind the real ones, and their number int32[].
-    """
-    above = np.nextafter(np.float32(iou_threshold), np.float32(np.inf))
-    limits = [np.int32(limit), above, np.float32(0)]
-    places, count = builder.emit(
-        "NON_MAX_SUPPRESSION_V4",
-        [boxes, rank, *map(builder.constant, limits)],
-        [TensorType("int32", (limit,)), TensorType("int32", ())],
+    order, scores = (
+        builder.gather(x, places, axis=1, batch_dims=1) for x in (ranked.order, ranked.scores)
     )
-    return places, count
+    return Found(order, scores, _pack(builder, counts))
 
 
 def _unpack(builder: Builder, x: Tensor) -> tuple[Tensor, ...]:
@@ -189,7 +177,9 @@ def _pack(builder: Builder, parts: Sequence[Tensor]) -> Tensor:
     return builder.op("PACK", parts, shape, valuesCount=len(parts))
 
 
-def _lowered(call: StaticNms, size: _Size, lowered_to: str, because: str) -> LoweredNms:
+def _lowered(
+    call: StaticNms, size: _Size, lowered_to: str, because: str, candidates: int | None = None
+) -> LoweredNms:
     return LoweredNms(
         node=call.name,
         lowered_to=lowered_to,
@@ -198,6 +188,7 @@ def _lowered(call: StaticNms, size: _Size, lowered_to: str, because: str) -> Low
         max_output=call.max_output_boxes_per_class,
         iou_threshold=call.iou_threshold,
         score_threshold=call.score_threshold,
-        exact=True,
+        exact=candidates is None,
         because=because,
+        candidates=candidates,
     )

@@ -13,6 +13,8 @@ _PRIVATE_BASE: Final = np.array(
     [2.0**126, 2.0**43, 2.0**126 + 2.0**103, 2.0**43 + 2.0**20], np.float32
 )
 
+_MOST_STORED: Final = 4096
+
 _SIDES: Final = np.array([[-1, 0, 1, 0], [0, -1, 0, 1]], np.float32)
 
 
@@ -62,7 +64,14 @@ def keep_apart(builder: Builder, corners: Tensor, *, sorted_corners: bool) -> Te
     twice = builder.binary("ADD", area, area)
     itself = builder.binary("DIV", twice, twice)
     proper = builder.compare("EQUAL", itself, builder.constant(np.float32(1)))
-    ranks = builder.constant(np.arange(count, 0, -1, dtype=np.float32)[:, None])
-    steps = builder.binary("MUL", ranks, builder.constant(_PRIVATE_STEP))
-    private = builder.binary("ADD", steps, builder.constant(_PRIVATE_BASE))
+    private = _private(builder, count)
     return builder.select(builder.reshape(proper, [*leading, count, 1]), corners, private)
+
+
+def _private(builder: Builder, count: int) -> Tensor:
+    """Boxes float32[count, 4] that touch nothing; a long table is computed, not stored."""
+    ranks = np.arange(count, 0, -1, dtype=np.float32)[:, None]
+    if count <= _MOST_STORED:
+        return builder.constant(ranks * _PRIVATE_STEP + _PRIVATE_BASE)
+    steps = builder.binary("MUL", builder.constant(ranks), builder.constant(_PRIVATE_STEP))
+    return builder.binary("ADD", steps, builder.constant(_PRIVATE_BASE))
