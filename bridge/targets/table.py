@@ -3,8 +3,9 @@
 from bridge.errors import UsageError
 from bridge.targets.base import Target
 from bridge.targets.onnx_file import ONNX
+from bridge.targets.tflite import TFLITE
 
-TARGETS: tuple[Target, ...] = (ONNX,)
+TARGETS: tuple[Target, ...] = (ONNX, TFLITE)
 
 
 def find(name: str) -> Target:
