@@ -1,6 +1,7 @@
 """Rules for operators that compute each element from the elements at its place."""
 
 from bridge.surgery.static.call import Call, copy
+from bridge.surgery.static.exactness import UNEVEN, assume_even
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import Dim, NoRuleError, Tensor, tagged
 from bridge.surgery.static.rows import data, unify
@@ -8,7 +9,7 @@ from bridge.surgery.static.rows import data, unify
 ELEMENTWISE = frozenset(
     {
         "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift",
-        "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu",
+        "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu",
         "Clip", "Cos", "Cosh", "DequantizeLinear", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
         "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN",
         "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul",
@@ -26,6 +27,8 @@ def elementwise(g: Graph, call: Call) -> Tensor:
     Result   the node itself, float32[G, 4]
     """
     xs = [data(g, x) if x else None for x in call.inputs]
+    if call.op_type in UNEVEN and any(x.groups for x in xs if x):
+        assume_even(g, call)
     rank = max(x.rank for x in xs if x)
     dims: list[Dim] = []
     for axis in range(rank):

@@ -217,6 +217,10 @@ class Graph:
             ) from (error)
         return tuple(_dense(found.get(name)) for name in node.output)
 
+    def assume(self, sentence: str) -> None:
+        """Note under which condition the static graph equals its source; once per sentence."""
+        self.assumptions.setdefault(sentence)
+
     # Integers
 
     def count(self, x: Int) -> Tensor:

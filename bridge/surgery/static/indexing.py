@@ -74,15 +74,17 @@ def _gathered_space(g: Graph, x: Tensor, index: Tensor, axis: int) -> Space:
 
 
 def gather_elements(g: Graph, call: Call) -> Tensor:
-    """As Gather on its axis; along every other axis the rows of x and index are unified."""
+    """As Gather on its axis. Along the others a fixed index reads the first rows of x."""
     x, index = call.input(0), call.input(1)
     axis = call.axis(x.rank, 0)
     if isinstance(x.space, Columns):
         x = data(g, x)
     x, index = same_positions(g, x, index, axis)
     for k in range(x.rank):
-        if k != axis and (isinstance(x.dims[k], Group) or isinstance(index.dims[k], Group)):
+        if k != axis and isinstance(index.dims[k], Group):
             (x, index), _ = unify(g, (x, k), (index, k))
+        elif k != axis:
+            x = compact(g, x, k)
     index = in_range(g, index, x.shape[axis])
     return tagged(g.emit("GatherElements", [x, index], axis=axis), index.dims, space=x.space)
 

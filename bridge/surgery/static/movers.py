@@ -7,7 +7,8 @@ from onnx import helper
 from bridge.surgery.static.call import Call, axes, copy, copy_all, elements
 from bridge.surgery.static.elementwise import elementwise
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int
+from bridge.surgery.static.groups import join
+from bridge.surgery.static.integers import Int, lo
 from bridge.surgery.static.lattice import (
     Columns,
     Dim,
@@ -21,7 +22,7 @@ from bridge.surgery.static.lattice import (
     length,
     tagged,
 )
-from bridge.surgery.static.rows import data, join, unify
+from bridge.surgery.static.rows import data, unify
 from bridge.surgery.static.slices import slice_axis
 
 
@@ -39,6 +40,12 @@ def cast(g: Graph, call: Call) -> Tensor:
     return tagged(copy(g, call), x.dims, space=x.space, iota=x.iota)
 
 
+def cast_like(g: Graph, call: Call) -> Tensor:
+    """Positions are data; of the second input only the element type counts."""
+    x = data(g, call.input(0))
+    return tagged(copy(g, call.with_inputs(x, call.input(1))), x.dims)
+
+
 def transpose(g: Graph, call: Call) -> Tensor:
     """Axes, the axis of columns and the iota axis are permuted."""
     x = call.input(0)
@@ -49,9 +56,17 @@ def transpose(g: Graph, call: Call) -> Tensor:
 
 
 def squeeze(g: Graph, call: Call) -> Tensor:
-    """Fixed axes of length 1 go. A data-dependent axis is refused: its length is not 1."""
+    """Fixed axes of length 1 go. A data-dependent axis is refused: its length is not 1.
+
+    Without axes, one row would lose its axis in the source: that there is one row is excluded.
+    """
     x = call.input(0)
     given = axes(call)
+    if given is None and any(lo(count(dim)) <= 1 for _, dim in x.groups):
+        g.assume(
+            f"Squeeze '{call.node.name}', which names no axes, never meets exactly one row: "
+            "it would drop the axis of rows"
+        )
     gone = (
         [k for k, dim in enumerate(x.dims) if dim == 1]
         if given is None
@@ -122,14 +137,15 @@ def _joined_spaces(g: Graph, xs: list[Tensor], axis: int) -> tuple[list[Tensor],
 
 
 def split(g: Graph, call: Call) -> tuple[Tensor, ...]:
-    """On a fixed axis columns take their spaces along. On rows: one slice per part.
+    """On a fixed axis columns take their spaces along. On rows, or by counts: one slice per part.
 
     Where a concatenation is split at its seams, the parts are the ones that were joined.
     """
     x = call.input(0)
     axis = call.axis(x.rank, 0)
     dim = x.dims[axis]
-    if isinstance(dim, Group):
+    sizes = call.optional(1)
+    if isinstance(dim, Group) or (sizes is not None and not g.is_constant(sizes)):
         return _split_rows(g, call, x, axis, dim)
     parts = copy_all(g, call)
     start, results = 0, []
@@ -145,19 +161,17 @@ def split(g: Graph, call: Call) -> tuple[Tensor, ...]:
     return tuple(results)
 
 
-def _split_rows(g: Graph, call: Call, x: Tensor, axis: int, dim: Group) -> tuple[Tensor, ...]:
+def _split_rows(g: Graph, call: Call, x: Tensor, axis: int, dim: Dim) -> tuple[Tensor, ...]:
     if len(call.node.output) == 1:
         return (x,)
-    given = call.integers("split")
-    sizes: list[Int] = (
-        list(given) if given is not None else elements(call.optional(1), "the size of the parts")
-    )
-    at_seams = [count(part) for part in dim.parts] == sizes
+    sizes = elements(call.optional(1), "the size of the parts")
+    parts = dim.parts if isinstance(dim, Group) else ()
+    at_seams = [count(part) for part in parts] == sizes
     start: Int = 0
     dense_start, results = 0, []
     for k, size in enumerate(sizes):
         if at_seams:
-            part = dim.parts[k]
+            part = parts[k]
             rows = length(part)
             cut = g.emit(
                 "Slice",

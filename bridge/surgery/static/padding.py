@@ -6,6 +6,7 @@ import numpy as np
 
 from bridge.surgery.static.call import Call, constants, elements
 from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.groups import along, mask_of
 from bridge.surgery.static.integers import Int
 from bridge.surgery.static.lattice import (
     Dim,
@@ -17,7 +18,7 @@ from bridge.surgery.static.lattice import (
     prefix,
     tagged,
 )
-from bridge.surgery.static.rows import along, compact, data, mask_of
+from bridge.surgery.static.rows import choose, compact, data
 
 
 def pad(g: Graph, call: Call) -> Tensor:
@@ -27,18 +28,19 @@ def pad(g: Graph, call: Call) -> Tensor:
     Result   Where(mask, x, value), cut or extended to K rows: [K, 6], nothing masked any more
     """
     x = data(g, call.input(0))
-    if call.text("mode", "constant") != "constant":
-        raise NoRuleError("pads a data-dependent number of rows by reflecting or repeating them")
     given = elements(call.input(1), "the amount of padding")
     over = constants(call.optional(3), "axes") if call.optional(3) else list(range(x.rank))
     amounts = {axis % x.rank: (given[k], given[k + len(over)]) for k, axis in enumerate(over)}
     value = call.optional(2) or g.constant(np.zeros((), x.dtype))
-    x = _pad_fixed(g, x, amounts, value)
+    mode = call.text("mode", "constant")
+    x = _pad_fixed(g, x, amounts, value, mode)
     for axis, (before, behind) in amounts.items():
         if _is_fixed(x.dims[axis], before, behind) or before == behind == 0:
             continue
-        if before != 0:
-            raise NoRuleError("pads in front of a data-dependent number of rows")
+        if before != 0 or mode != "constant":
+            raise NoRuleError(
+                "pads a data-dependent number of rows in front, or by repeating some of them"
+            )
         x = _extend(g, x, axis, behind, value)
     return x
 
@@ -47,14 +49,16 @@ def _is_fixed(dim: Dim, before: Int, behind: Int) -> bool:
     return not isinstance(dim, Group) and isinstance(before, int) and isinstance(behind, int)
 
 
-def _pad_fixed(g: Graph, x: Tensor, amounts: dict[int, tuple[Int, Int]], value: Tensor) -> Tensor:
+def _pad_fixed(
+    g: Graph, x: Tensor, amounts: dict[int, tuple[Int, Int]], value: Tensor, mode: str
+) -> Tensor:
     before, behind = [0] * x.rank, [0] * x.rank
     for axis, (first, last) in amounts.items():
         if not isinstance(x.dims[axis], Group) and isinstance(first, int) and isinstance(last, int):
             before[axis], behind[axis] = first, last
     if not any(before) and not any(behind):
         return x
-    padded = g.emit("Pad", [x, g.int64(*before, *behind), value])
+    padded = g.emit("Pad", [x, g.int64(*before, *behind), value], mode=mode)
     dims = [d if isinstance(d, Group) else n for d, n in zip(x.dims, padded.shape, strict=True)]
     return tagged(padded, dims)
 
@@ -65,7 +69,7 @@ def _extend(g: Graph, x: Tensor, axis: int, amount: Int, value: Tensor) -> Tenso
     result = prefix(count(dim) + amount)
     if isinstance(dim, Group):
         mask = along(g, mask_of(g, dim), axis, x.rank)
-        x = tagged(g.emit("Where", [mask, x, value]), x.dims)
+        x = tagged(choose(g, mask, x, value), x.dims)
     rows, wanted = length(dim), length(result)
     dims = (*x.dims[:axis], result, *x.dims[axis + 1 :])
     if wanted > rows:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bridge.surgery.static.call import Call, axes, constants, copy
+from bridge.surgery.static.exactness import adds_in_packets, single_row
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import (
     Dim,
@@ -34,20 +35,42 @@ def reduce(g: Graph, call: Call) -> Tensor:
     """
     x = data(g, call.input(0))
     over = _axes(call, x.rank)
+    adds_floats = call.op_type in _ADDING and x.dtype.kind == "f"
+    if adds_floats:
+        x = _in_order(g, call, x, over)
     masked = [k for k in over if isinstance(x.dims[k], Group)]
-    if masked and call.op_type in _ADDING and x.dtype.kind == "f":
-        g.assumptions[
-            f"{call.op_type} '{call.node.name}' adds up numbers beside zeros for rows that are "
-            "not there; another machine's onnxruntime may round such a sum in another order"
-        ] = None
     for k in masked:
         x = fill(g, x, k, _neutral(call.op_type, x.dtype))
     keep = call.integer("keepdims", 1)
     dims: list[Dim] = [1 if k in over else d for k, d in enumerate(x.dims) if keep or k not in over]
     if call.op_type == "ReduceMean" and masked:
         return _mean(g, x, over, masked, dims, keep=bool(keep))
-    rest = call.inputs[1:]
-    return tagged(copy(g, call.with_inputs(x, *rest)), dims)
+
+    def compute(rows: Tensor) -> Tensor:
+        return copy(g, call.with_inputs(rows, *call.inputs[1:]))
+
+    result = compute(x)
+    kept = [k for k, _ in x.groups if k not in over]
+    if adds_floats and len(kept) == 1 and not adds_in_packets(x.shape, over):
+        result = single_row(g, x, kept[0], result, compute)
+    return tagged(result, dims)
+
+
+def _in_order(g: Graph, call: Call, x: Tensor, over: list[int]) -> Tensor:
+    """The operand of a float sum with its rows where the source has them, so that bits agree.
+
+    Where that cannot be had, it is noted.
+    """
+    if not adds_in_packets(x.shape, over):
+        return x
+    first = min((k for k, n in enumerate(x.shape) if n > 1), default=0)
+    if any(k in over or k != first for k, _ in x.groups):
+        g.assume(
+            f"{call.op_type} '{call.node.name}' rounds alike in any order of adding up: masked "
+            "rows lie between the rows it adds"
+        )
+        return x
+    return compact(g, x, first)
 
 
 def _axes(call: Call, rank: int) -> list[int]:
@@ -121,8 +144,8 @@ def layer_norm(g: Graph, call: Call) -> tuple[Tensor, ...]:
     return (tagged(copy(g, call.with_inputs(x, *call.inputs[1:])), x.dims),)
 
 
-def trilu(g: Graph, call: Call) -> Tensor:
-    """Compares positions along the last two axes: rows are compacted there, then it passes."""
+def by_place(g: Graph, call: Call) -> Tensor:
+    """Trilu, EyeLike compare positions along the last two axes: compacted there, they pass."""
     x = data(g, call.input(0))
     for axis in (x.rank - 2, x.rank - 1):
         x = compact(g, x, axis)

@@ -1,19 +1,20 @@
-"""The four verbs of the rules: unify, compact, data, fill. And the groups they speak of.
+"""The four verbs of the rules: unify, compact, data, fill.
 
 A rule never looks at masked rows. Whatever would let them act goes through one of these:
 `unify` where rows of several tensors meet, `compact` where rows must lie first, `data` where
 somebody reads positions as numbers, `fill` where rows are mixed.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from bridge.surgery.static.counts import minimum
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, Linear, hi, lo, of, surely_at_most
+from bridge.surgery.static.groups import along, mask_of
+from bridge.surgery.static.integers import Int
 from bridge.surgery.static.lattice import (
     Columns,
     Dim,
@@ -28,129 +29,6 @@ from bridge.surgery.static.lattice import (
 
 _KEY_LIMIT = 1 << 24  # float32 holds every integer up to here; compaction sorts float keys
 
-# Groups
-
-
-def selection(g: Graph, mask: Tensor, at_most: tuple[Int, ...] = ()) -> Group:
-    """The rows where a bool[N] tensor holds, left where they are. Their count is its sum.
-
-    Args:
-        g: the graph.
-        mask: bool[N].
-        at_most: integers that the count cannot exceed.
-    """
-    ones = g.emit("Cast", [mask], to=TensorProto.INT64)
-    total = g.emit("ReduceSum", [ones, g.int64(0)], keepdims=1)
-    rows = mask.shape[0]
-    group = Group(rows, of(g.unknown(total, 0, rows, at_most)), mask.id)
-    return register(g, group)
-
-
-def register(g: Graph, group: Group) -> Group:
-    """Remember the layout that an axis of `group.count` rows has; the first one stays."""
-    if not group.is_prefix:
-        g.layouts.setdefault(group.count, group)
-    return group
-
-
-def layout(g: Graph, rows: Int) -> Dim:
-    """The axis for a length that the source computed: the group that introduced the count.
-
-    Tensors made to match such a group (Expand, Range, ConstantOfShape) then meet it as it is.
-    """
-    return g.layouts.get(rows, prefix(rows)) if isinstance(rows, Linear) else rows
-
-
-def mask_of(g: Graph, group: Group) -> Tensor:
-    """bool[length], true on meant rows."""
-    if group.mask is not None:
-        return g.tensor(group.mask)
-    return g.emit("Less", [g.constant(np.arange(group.length)), g.count(group.count)])
-
-
-def along(g: Graph, vector: Tensor, axis: int, rank: int) -> Tensor:
-    """A dense [N] tensor as [1, .., N, .., 1], N on `axis` of `rank`."""
-    if rank == 1:
-        return vector
-    shape = [1] * rank
-    shape[axis] = vector.shape[0]
-    return g.emit("Reshape", [vector, g.int64(*shape)])
-
-
-def merge(g: Graph, group: Group, left: int, right: int) -> Dim:
-    """The axis that `[left, group, right]` becomes when it is reshaped into one."""
-    rows = group.count * (left * right)
-    if left == right == 1:
-        return group
-    if group.is_prefix and left == 1:
-        return prefix(rows)
-    shape = (left, group.length, right)
-    column = g.emit("Reshape", [mask_of(g, group), g.int64(1, group.length, 1)])
-    spread = g.emit("Expand", [column, g.int64(*shape)])
-    mask = g.emit("Reshape", [spread, g.int64(-1)])
-    merged = (group, left, right)
-    return register(g, Group(int(np.prod(shape)), rows, mask.id, merged=merged))
-
-
-def join(g: Graph, parts: Sequence[Dim]) -> Dim:
-    """The axis of a concatenation."""
-    if not any(isinstance(part, Group) for part in parts):
-        return sum(map(length, parts))
-    rows: Int = sum((count(part) for part in parts[1:]), count(parts[0]))
-    *front, last = parts
-    if isinstance(last, Group) and last.is_prefix and all(isinstance(part, int) for part in front):
-        return Group(sum(map(length, parts)), rows, parts=tuple(parts))
-    masks = [
-        mask_of(g, part) if isinstance(part, Group) else g.constant(np.ones(part, bool))
-        for part in parts
-    ]
-    mask = g.emit("Concat", masks, axis=0)
-    return register(g, Group(mask.shape[0], rows, mask.id, parts=tuple(parts)))
-
-
-# Counts
-
-
-def minimum(g: Graph, a: Int, b: Int) -> Int:
-    """`min(a, b)`: decided by bounds, or one unknown for equal operands."""
-    if surely_at_most(a, b):
-        return a
-    if surely_at_most(b, a):
-        return b
-    holder = _pick_smaller(g, a, b, first_if_less=True)
-    return of(g.unknown(holder, min(lo(a), lo(b)), min(hi(a), hi(b)), (a, b)))
-
-
-def maximum(g: Graph, a: Int, b: Int) -> Int:
-    """`max(a, b)`: decided by bounds, or one unknown for equal operands."""
-    if surely_at_most(a, b):
-        return b
-    if surely_at_most(b, a):
-        return a
-    holder = _pick_smaller(g, a, b, first_if_less=False)
-    bounds = tuple(_positive(x) for x, y in ((a, b), (b, a)) if hi(y) <= 0 <= lo(_positive(x)))
-    return of(g.unknown(holder, max(lo(a), lo(b)), max(hi(a), hi(b)), bounds))
-
-
-def _positive(x: Int) -> Int:
-    """`x` without a negative constant: not below `max(x, 0)` where it is nowhere negative."""
-    return x - min(x.constant, 0) if isinstance(x, Linear) else max(x, 0)
-
-
-def _pick_smaller(g: Graph, a: Int, b: Int, *, first_if_less: bool) -> Tensor:
-    # Integer Min and Max lack kernels in several runtimes; Less and Where exist everywhere.
-    x, y = sorted((g.count(a), g.count(b)), key=lambda t: t.id)
-    less = g.emit("Less", [x, y])
-    return g.emit("Where", [less, x, y] if first_if_less else [less, y, x])
-
-
-def clamp(g: Graph, x: Int, low: Int, high: Int) -> Int:
-    """`min(max(x, low), high)`."""
-    return minimum(g, maximum(g, x, low), high)
-
-
-# Verbs
-
 
 def fill(g: Graph, x: Tensor, axis: int, value: float | int | bool) -> Tensor:
     """`x` with `value` in the masked rows of an axis.
@@ -162,14 +40,23 @@ def fill(g: Graph, x: Tensor, axis: int, value: float | int | bool) -> Tensor:
     if not isinstance(group, Group):
         return x
     mask = along(g, mask_of(g, group), axis, x.rank)
-    if x.dtype == np.bool_:
-        filled = g.emit("Or", [g.emit("Not", [mask]), x]) if value else g.emit("And", [mask, x])
-    else:
-        filled = g.emit("Where", [mask, x, g.constant(np.array(value, x.dtype))])
-    range_ = None
-    if x.range is not None:
-        range_ = (min(x.range[0], int(value)), max(x.range[1], int(value)))
+    filled = choose(g, mask, x, g.constant(np.array(value, x.dtype)))
+    range_ = x.range and (min(x.range[0], int(value)), max(x.range[1], int(value)))
     return replace(tagged(filled, x.dims, space=x.space), range=range_, magnitude=x.magnitude)
+
+
+def choose(g: Graph, mask: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """`x` where the mask holds, else `other`, dense: Where for every element type.
+
+    onnxruntime's Where has no kernel for bool and the smaller integers.
+    """
+    if x.dtype == np.bool_:
+        kept, filled = g.emit("And", [mask, x]), g.emit("And", [g.emit("Not", [mask]), other])
+        return kept if g.array(other) == np.False_ else g.emit("Or", [kept, filled])
+    if x.dtype.kind in "iu" and x.dtype not in (np.int32, np.int64, np.uint8):
+        wide = [as_dtype(g, y, np.dtype(np.int64)) for y in (x, other)]
+        return as_dtype(g, g.emit("Where", [mask, *wide]), x.dtype)
+    return g.emit("Where", [mask, x, other])
 
 
 def fill_all(g: Graph, x: Tensor, value: float | int | bool) -> Tensor:
@@ -240,6 +127,7 @@ def data(g: Graph, x: Tensor) -> Tensor:
     ranks = g.emit("CumSum", [ones, g.constant(np.int64(0))], exclusive=1)
     if not (x.iota == 0 and x.dims == (x.space,)):
         ranks = g.emit("Gather", [ranks, x], axis=0)
+    ranks = as_dtype(g, ranks, x.dtype)
     return replace(tagged(ranks, x.dims), range=(0, max(x.space.length - 1, 0)))
 
 
@@ -285,7 +173,7 @@ def unify(g: Graph, *operands: tuple[Tensor, int]) -> tuple[list[Tensor], Dim]:
     return tensors, prefix(groups[0].count)
 
 
-# Shared by rules that index
+# Shared by rules that read and write at places
 
 
 def in_range(g: Graph, index: Tensor, rows: int) -> Tensor:

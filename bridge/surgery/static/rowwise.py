@@ -1,6 +1,9 @@
 """Rules for operators that treat the rows of an axis apart: networks run on selected rows."""
 
+from math import prod
+
 from bridge.surgery.static.call import Call, copy, copy_all, elements
+from bridge.surgery.static.exactness import single_row
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import Dim, Group, NoRuleError, Tensor, count, length, tagged
 from bridge.surgery.static.rows import data, in_range, unify
@@ -13,6 +16,8 @@ def rows_first(g: Graph, call: Call) -> tuple[Tensor, ...]:
     for other in call.inputs[1:]:
         if other is not None:
             _only(other, set())
+    if len(call.node.output) > 1:
+        raise NoRuleError("gives more than one result, one of which counts places in memory")
     results = copy_all(g, call.with_inputs(x, *call.inputs[1:]))
     return tuple(tagged(y, (x.dims[0], *y.shape[1:])) for y in results)
 
@@ -22,31 +27,32 @@ def gemm(g: Graph, call: Call) -> Tensor:
     x = data(g, call.input(0))
     if call.integer("transA", 0):
         raise NoRuleError("transposes a data-dependent number of rows")
-    (y,) = rows_first(g, call.with_inputs(x, *call.inputs[1:]))
-    return y
+
+    def compute(rows: Tensor) -> Tensor:
+        return rows_first(g, call.with_inputs(rows, *call.inputs[1:]))[0]
+
+    result = compute(x)
+    return tagged(single_row(g, x, 0, result, compute), result.dims)
 
 
 def matmul(g: Graph, call: Call) -> Tensor:
     """Rows anywhere but on the contracted axis; those of stacked matrices are unified."""
     a, b = data(g, call.input(0)), data(g, call.input(1))
-    contracted = a.dims[-1], b.dims[max(b.rank - 2, 0)]
-    if any(isinstance(dim, Group) for dim in contracted):
+    if isinstance(a.dims[-1], Group) or isinstance(b.dims[max(b.rank - 2, 0)], Group):
         raise NoRuleError("sums over a data-dependent number of rows")
-    stacked = max(a.rank, b.rank) - 2
-    dims: list[Dim] = []
-    for k in range(-stacked - 2, -2):
-        operands = [(x, x.rank + k) for x in (a, b) if x.rank + k >= 0]
-        unified, dim = unify(g, *operands)
-        if len(unified) == 2:
-            a, b = unified
-        elif operands[0][0] is a:
-            a = unified[0]
+    stacked: list[Dim] = []
+    for k in range(-max(a.rank, b.rank), -2):
+        if min(a.rank, b.rank) + k >= 0:
+            (a, b), dim = unify(g, (a, a.rank + k), (b, b.rank + k))
         else:
-            b = unified[0]
-        dims.append(dim)
-    dims += [a.dims[-2]] if a.rank > 1 else []
-    dims += [b.dims[-1]] if b.rank > 1 else []
-    return tagged(copy(g, call.with_inputs(a, b)), dims)
+            dim = (a if a.rank > b.rank else b).dims[k]
+        stacked.append(dim)
+    result = copy(g, call.with_inputs(a, b))
+    if a.rank > 1 and prod(a.shape[:-1]) == length(rows := a.dims[0]) and isinstance(rows, Group):
+        result = single_row(g, a, 0, result, lambda x: copy(g, call.with_inputs(x, b)))
+    if b.rank > 1 and isinstance(b.dims[-1], Group):
+        result = single_row(g, b, b.rank - 1, result, lambda x: copy(g, call.with_inputs(a, x)))
+    return tagged(result, [*stacked, *a.dims[-2:-1], *(b.dims[-1:] if b.rank > 1 else ())])
 
 
 def roi_align(g: Graph, call: Call) -> Tensor:
@@ -74,6 +80,8 @@ def resize(g: Graph, call: Call) -> Tensor:
             raise NoRuleError("resizes to a number of rows")
         inputs[3] = g.int64(*dense)
     y = copy(g, call.with_inputs(*inputs))
+    if y.shape[0] != x.shape[0]:
+        raise NoRuleError("resizes a data-dependent number of rows")
     return tagged(y, (x.dims[0], *y.shape[1:]))
 
 

@@ -4,43 +4,45 @@ import numpy as np
 
 from bridge.surgery.static.call import Call
 from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.groups import along, mask_of
 from bridge.surgery.static.indexing import same_positions, same_positions_nd
-from bridge.surgery.static.lattice import Group, NoRuleError, Tensor, tagged
-from bridge.surgery.static.rows import along, data, fill, from_front, mask_of, unify
+from bridge.surgery.static.lattice import Dim, Group, NoRuleError, Tensor, tagged
+from bridge.surgery.static.rows import choose, compact, data, fill, from_front, unify
 
 
 def scatter_elements(g: Graph, call: Call) -> Tensor:
-    """Index and updates are unified; masked rows write to one extra row that is cut off again.
+    """Masked rows write to one extra row that is cut off again.
 
-    Through an untouched selection (the index is iota of its rows, as long as the data) it is
+    Given    data [N], index int64[G], updates [G]
+    Result   ScatterElements(Concat(data, 0), Where(mask, index, N), updates)[:N]
+
+    Through an untouched selection (the index is every dense row in order) it is
     Where(mask, updates, data).
     """
-    x, index, updates = (data(g, call.input(k)) if k != 1 else call.input(1) for k in range(3))
+    x, index, updates = data(g, call.input(0)), call.input(1), data(g, call.input(2))
     axis = call.axis(x.rank, 0)
     for k in range(index.rank):
         (index, updates), _ = unify(g, (index, k), (updates, k))
-        if k != axis and isinstance(x.dims[k], Group):
+        if k != axis and isinstance(index.dims[k], Group):
             (x, index, updates), _ = unify(g, (x, k), (index, k), (updates, k))
+        elif k != axis:
+            x = compact(g, x, k)
     x, index = same_positions(g, x, index, axis)
-    plain = call.text("reduction", "none") == "none"
-    if plain and index.iota == axis and index.shape == x.shape and len(index.groups) == 1:
-        group = index.dims[axis]
-        if isinstance(group, Group):
-            mask = along(g, mask_of(g, group), axis, x.rank)
-            return tagged(g.emit("Where", [mask, updates, x]), x.dims)
-    rows = x.shape[axis]
+    if _writes_every_row(call, index, axis) and index.shape == x.shape:
+        return _updated(g, x, updates, index.dims[axis], axis)
+    target = x
     if index.groups:
-        index = from_front(g, index, rows)
+        index = from_front(g, index, x.shape[axis])
         for k, _ in index.groups:
-            index = fill(g, index, k, rows)
-    target = _one_more(g, x, axis) if index.groups else x
+            index = fill(g, index, k, x.shape[axis])
+        target = _one_more(g, x, axis)
     written = g.emit("ScatterElements", [target, index, updates], axis=axis, **_reduction(call))
     return _cut(g, written, x, axis)
 
 
 def scatter_nd(g: Graph, call: Call) -> Tensor:
     """As ScatterElements; the rows written are those an index matrix points at."""
-    x, index, updates = (data(g, call.input(k)) if k != 1 else call.input(1) for k in range(3))
+    x, index, updates = data(g, call.input(0)), call.input(1), data(g, call.input(2))
     depth = index.dims[-1]
     if isinstance(depth, Group):
         raise NoRuleError("indexes as many axes as there are rows")
@@ -49,18 +51,27 @@ def scatter_nd(g: Graph, call: Call) -> Tensor:
     for k in range(depth, x.rank):
         (x, updates), _ = unify(g, (x, k), (updates, k - depth + index.rank - 1))
     x, index = same_positions_nd(g, x, index, depth)
-    rows = x.shape[0]
-    plain = call.text("reduction", "none") == "none"
-    if plain and index.iota == 0 and index.shape == (rows, 1) and len(index.groups) == 1:
-        group = index.dims[0]
-        if isinstance(group, Group):
-            mask = along(g, mask_of(g, group), 0, x.rank)
-            return tagged(g.emit("Where", [mask, updates, x]), x.dims)
+    if _writes_every_row(call, index, 0) and index.shape == (x.shape[0], 1):
+        return _updated(g, x, updates, index.dims[0], 0)
+    target = x
     if index.groups:
         index = _redirected(g, index, x.shape[:depth])
-    target = _one_more(g, x, 0) if index.groups else x
+        target = _one_more(g, x, 0)
     written = g.emit("ScatterND", [target, index, updates], **_reduction(call))
     return _cut(g, written, x, 0)
+
+
+def _writes_every_row(call: Call, index: Tensor, axis: int) -> bool:
+    """Whether the index is every dense row in order, of which a group is meant."""
+    plain = call.text("reduction", "none") == "none"
+    return plain and index.iota == axis and [k for k, _ in index.groups] == [axis]
+
+
+def _updated(g: Graph, x: Tensor, updates: Tensor, dim: Dim, axis: int) -> Tensor:
+    if not isinstance(dim, Group):
+        return updates
+    mask = along(g, mask_of(g, dim), axis, x.rank)
+    return tagged(choose(g, mask, updates, x), x.dims)
 
 
 def _reduction(call: Call) -> dict[str, object]:
@@ -83,7 +94,7 @@ def _cut(g: Graph, written: Tensor, x: Tensor, axis: int) -> Tensor:
 
 
 def _redirected(g: Graph, index: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """The index matrix from the front, masked rows pointing at the extra row."""
+    """The index matrix counted from the front, its masked rows pointing at the extra row."""
     if index.range is None or index.range[0] < 0:
         wrapped = g.emit("Add", [index, g.int64(*lengths)])
         negative = g.emit("Less", [index, g.int64(0)])

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from bridge.surgery.static.call import Call, elements
+from bridge.surgery.static.call import Call, copy_all, elements
+from bridge.surgery.static.counts import minimum
 from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.groups import selection
 from bridge.surgery.static.integers import Linear, hi, product
 from bridge.surgery.static.lattice import (
     Group,
@@ -21,7 +23,9 @@ from bridge.surgery.static.lattice import (
     prefix,
     tagged,
 )
-from bridge.surgery.static.rows import compact, data, fill, fill_all, minimum, selection, topk
+from bridge.surgery.static.rows import compact, data, fill, fill_all, topk
+
+_CONSTANT_COORDINATES = 4096
 
 
 def nonzero(g: Graph, call: Call) -> Tensor:
@@ -32,6 +36,8 @@ def nonzero(g: Graph, call: Call) -> Tensor:
              Row j holds positions along axis j; of a vector they are iota.
     """
     x = data(g, call.input(0))
+    if not x.rank:
+        raise NoRuleError("is given a scalar")
     if x.dtype != np.bool_:
         x = tagged(g.emit("Cast", [x], to=TensorProto.BOOL), x.dims)
     mask = fill_all(g, x, value=False)
@@ -39,13 +45,25 @@ def nonzero(g: Graph, call: Call) -> Tensor:
         mask = g.emit("Reshape", [mask, g.int64(-1)])
     elements_ = product(count(dim) for dim in x.dims)
     group = selection(g, mask, () if elements_ is None else (elements_,))
-    places = np.stack(np.unravel_index(np.arange(prod(x.shape)), x.shape)).astype(np.int64)
-    dense = replace(g.constant(places), values=None)
+    dense = replace(_coordinates(g, x.shape), values=None)
     space = columns([position_space(dim) for dim in x.dims], 0)
     return replace(
         tagged(dense, (x.rank, group), space=space, iota=1 if x.rank == 1 else None),
         range=(0, max(max(x.shape, default=1) - 1, 0)),
     )
+
+
+def _coordinates(g: Graph, shape: tuple[int, ...]) -> Tensor:
+    """int64[rank, elements]: where each element of an array is; no large constant for many axes."""
+    if len(shape) == 1 or prod(shape) <= _CONSTANT_COORDINATES:
+        places = np.unravel_index(np.arange(prod(shape)), shape)
+        return g.constant(np.stack(places).astype(np.int64))
+    rows = []
+    for axis, n in enumerate(shape):
+        line = g.constant(np.arange(n).reshape([n if k == axis else 1 for k in range(len(shape))]))
+        spread = g.emit("Expand", [line, g.int64(*shape)])
+        rows.append(g.emit("Reshape", [spread, g.int64(1, -1)]))
+    return g.emit("Concat", rows, axis=0)
 
 
 def top_k(g: Graph, call: Call) -> tuple[Tensor, ...]:
@@ -63,6 +81,11 @@ def top_k(g: Graph, call: Call) -> tuple[Tensor, ...]:
     k = elements(call.input(1), "k")[0]
     largest = call.integer("largest", 1)
     dim = x.dims[axis]
+    if not isinstance(dim, Group) and not isinstance(k, Linear):
+        values, indices = copy_all(g, call.with_inputs(x, call.input(1)))
+        dims = (*x.dims[:axis], k, *x.dims[axis + 1 :])
+        places = replace(tagged(indices, dims), range=(0, max(dim - 1, 0)))
+        return tagged(values, dims), places
     if isinstance(dim, Group):
         if not call.integer("sorted", 1):
             raise NoRuleError("takes the best rows in no particular order; set sorted to 1")

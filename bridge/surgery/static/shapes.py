@@ -6,7 +6,9 @@ from math import prod
 import numpy as np
 
 from bridge.surgery.static.call import Call, elements
+from bridge.surgery.static.counts import maximum
 from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.groups import layout, merge
 from bridge.surgery.static.integers import Int, Linear, divide, hi, product
 from bridge.surgery.static.lattice import (
     Columns,
@@ -21,7 +23,7 @@ from bridge.surgery.static.lattice import (
     prefix,
     tagged,
 )
-from bridge.surgery.static.rows import data, layout, merge
+from bridge.surgery.static.rows import as_dtype, data
 
 
 def shape(g: Graph, call: Call) -> Tensor:
@@ -120,8 +122,8 @@ class _Block:
 def reshape_to(g: Graph, x: Tensor, target: list[Int]) -> Tensor:
     """`x` as an array of the given true shape."""
     if not x.groups and not any(isinstance(n, Linear) for n in target):
-        dense = g.emit("Reshape", [x, g.int64(*(int(n) for n in target if isinstance(n, int)))])
-        x = x if isinstance(x.space, Group) else data(g, x)
+        x = data(g, x) if isinstance(x.space, Columns) else x
+        dense = g.emit("Reshape", [x, g.int64(*(n for n in target if isinstance(n, int)))])
         return tagged(dense, dense.shape, space=x.space)
     blocks = _blocks(x, target)
     moved = {
@@ -285,13 +287,20 @@ def constant_of_shape(g: Graph, call: Call) -> Tensor:
 
 
 def range_(g: Graph, call: Call) -> Tensor:
-    """From 0 to a count by 1: constant positions in the layout of the group that owns the count."""
-    start, limit, step = (
+    """From 0 to a count by 1: constant positions in the layout of the group that owns the count.
+
+    From another start: those positions as data, plus the start.
+    """
+    (start,), (limit,), step = (
         elements(call.input(k), what)
         for k, what in enumerate(("the start", "the limit", "the step"))
     )
-    if start != [0] or step != [1]:
-        raise NoRuleError("counts other than from 0 to a number of rows by 1")
-    dim = layout(g, limit[0])
-    iota = g.constant(np.arange(length(dim)), call.input(1).dtype)
-    return replace(tagged(iota, (dim,), space=position_space(dim), iota=0), values=None)
+    if step != [1]:
+        raise NoRuleError("counts to a number of rows by other steps than 1")
+    dim = layout(g, maximum(g, limit - start, 0))
+    dense = g.constant(np.arange(length(dim)), call.input(1).dtype)
+    iota = replace(tagged(dense, (dim,), space=position_space(dim), iota=0), values=None)
+    if start == 0:
+        return iota
+    moved = g.emit("Add", [data(g, iota), as_dtype(g, g.count(start), iota.dtype)])
+    return tagged(moved, (dim,))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from bridge.surgery.static.call import Call, constants, elements
+from bridge.surgery.static.counts import maximum, minimum
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.integers import UNBOUNDED, Int, hi, lo, of, surely_at_most
 from bridge.surgery.static.lattice import (
@@ -17,7 +18,7 @@ from bridge.surgery.static.lattice import (
     prefix,
     tagged,
 )
-from bridge.surgery.static.rows import compact, maximum, minimum, pick
+from bridge.surgery.static.rows import compact, pick
 
 
 def slice_(g: Graph, call: Call) -> Tensor:

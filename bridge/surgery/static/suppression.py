@@ -7,6 +7,7 @@ from onnx import helper
 
 from bridge import static_nms
 from bridge.surgery.static.call import Call, elements
+from bridge.surgery.static.counts import minimum
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.integers import Int, Linear, hi, of
 from bridge.surgery.static.lattice import (
@@ -19,7 +20,7 @@ from bridge.surgery.static.lattice import (
     prefix,
     tagged,
 )
-from bridge.surgery.static.rows import data, fill, minimum, unify
+from bridge.surgery.static.rows import data, fill, unify
 
 
 def non_max_suppression(g: Graph, call: Call) -> Tensor:
@@ -42,10 +43,10 @@ def non_max_suppression(g: Graph, call: Call) -> Tensor:
         return g.constant(np.zeros((0, 3), np.int64))
     threshold = _threshold(g, call, 4, -np.inf)
     if threshold == -np.inf and scores.magnitude is None:
-        g.assumptions[
+        g.assume(
             f"no score that NonMaxSuppression '{call.node.name}' reads is -inf: it has no score "
             "threshold, and onnxruntime alone would select such a box"
-        ] = None
+        )
     attributes = {
         "max_output_boxes_per_class": per_class,
         "iou_threshold": _threshold(g, call, 3, 0.0),

@@ -25,6 +25,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "QuantizeLinear": per_axis_quantised,
         # movers
         "Cast": movers.cast,
+        "CastLike": movers.cast_like,
         "Concat": movers.concat,
         "Dropout": movers.identity,
         "Identity": movers.identity,
@@ -67,7 +68,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             ("Hardmax", "LogSoftmax", "LpNormalization", "Softmax"), reductions.along_axis
         ),
         "LayerNormalization": reductions.layer_norm,
-        "Trilu": reductions.trilu,
+        "EyeLike": reductions.by_place,
+        "Trilu": reductions.by_place,
         # row by row
         **dict.fromkeys(
             ("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace",

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bridge.surgery.static.call import Call, axes, constants
+from bridge.surgery.static.counts import maximum, minimum
 from bridge.surgery.static.graph import VALUES_LIMIT, Graph
 from bridge.surgery.static.integers import (
     INT64_MAX,
@@ -34,7 +35,6 @@ from bridge.surgery.static.integers import (
     product,
 )
 from bridge.surgery.static.lattice import Tensor, Values, listed
-from bridge.surgery.static.rows import maximum, minimum
 
 type _Evaluator = Callable[[Graph, Call, Tensor], Values | None]
 
@@ -241,7 +241,7 @@ def _reducing(f: Callable[[Graph, Int, Int], Int], neutral: int) -> _Evaluator:
 
     def evaluate_reduced(g: Graph, call: Call, result: Tensor) -> Values | None:
         values = call.input(0).values
-        if values is None or prod(result.shape) != 1 or any(map(_is_truth, listed(values))):
+        if prod(result.shape) != 1 or values is None or any(map(_is_truth, listed(values))):
             return None
         total, *rest = map(_integer, listed(values)) if values.size else [neutral]
         for element in rest:
@@ -249,6 +249,36 @@ def _reducing(f: Callable[[Graph, Int, Int], Int], neutral: int) -> _Evaluator:
         return _array(total, result)
 
     return evaluate_reduced
+
+
+def _true_in(g: Graph, call: Call) -> Int | None:
+    """How many elements of a mask hold, where a call reduces a whole mask cast to integers.
+
+    It is the very count of the rows that NonZero would select by that mask.
+    """
+    x = call.input(0)
+    if x.values is not None or x.range != (0, 1) or x.rank != 1 or x.groups or x.dtype != np.int64:
+        return None
+    total = g.emit("ReduceSum", [x, g.int64(0)], keepdims=1)
+    return of(g.unknown(total, 0, x.shape[0]))
+
+
+def _number_or(otherwise: _Evaluator) -> _Evaluator:
+    def evaluate_number(g: Graph, call: Call, result: Tensor) -> Values | None:
+        number = _true_in(g, call)
+        return otherwise(g, call, result) if number is None else _array(number, result)
+
+    return evaluate_number
+
+
+def _any_or(otherwise: _Evaluator) -> _Evaluator:
+    def evaluate_any(g: Graph, call: Call, result: Tensor) -> Values | None:
+        number = _true_in(g, call)
+        if number is None:
+            return otherwise(g, call, result)
+        return _array(_as_int(g, result, 0, negate(is_zero(number))), result)
+
+    return evaluate_any
 
 
 def _reduced_product(g: Graph, call: Call, result: Tensor) -> Values | None:
@@ -348,8 +378,8 @@ _EVALUATORS: MappingProxyType[str, _Evaluator] = MappingProxyType(
         "Min": _folding(minimum),
         "Max": _folding(maximum),
         "ReduceMin": _reducing(minimum, 0),
-        "ReduceMax": _reducing(maximum, 0),
-        "ReduceSum": _reducing(lambda g, a, b: a + b, 0),
+        "ReduceMax": _any_or(_reducing(maximum, 0)),
+        "ReduceSum": _number_or(_reducing(lambda g, a, b: a + b, 0)),
         "ReduceProd": _reduced_product,
         "Equal": _comparing(equal),
         "Less": _comparing(less),
