@@ -174,6 +174,14 @@ class _Graph:
             return False
         return all(type_.dtype == FLOAT for type_ in self.data(i)) or self.is_quantisation(i)
 
+    def is_mask(self, i: int) -> bool:
+        """Whether a node works on floats and masks of them: an activation written out."""
+        return (
+            self.nodes[i].op_type != "TopK"
+            and not static_nms.is_call(self.nodes[i])
+            and all(type_.dtype in (FLOAT, "bool") for type_ in self.data(i))
+        )
+
     def is_quantisation(self, i: int) -> bool:
         """A QuantizeLinear read by DequantizeLinear only, or such a reader, or of a constant.
 
@@ -209,21 +217,26 @@ class _Graph:
         Raises:
             UnsupportedModelError: an operator that only onnx2tf can lower is among it.
         """
-        everything = range(len(self.nodes))
-        kernels = {i for i in everything if self.only_network(i)}
-        before = self._closure(kernels, self.sources)
-        behind_network = self._closure(kernels, self.readers)
-        ends = {
-            i
-            for i in everything
-            if not self.is_float(i) and (i not in before or i in behind_network)
-        }
-        # A pair of quantisation that no operator of the network follows is ours, bit for bit.
-        ends |= {i for i in everything if self.is_quantisation(i) and i not in before}
+        kernels = {i for i in range(len(self.nodes)) if self.only_network(i)}
+        before, behind = (self._closure(kernels, e) for e in (self.sources, self.readers))
+        ends = {i for i in range(len(self.nodes)) if self._ends_network(i, before, behind)}
         tail = self._closure(ends, self.readers)
         if stray := sorted(tail & kernels):
             raise self._refused(stray[0], self._closure([stray[0]], self.sources) & ends)
         return tail
+
+    def _ends_network(self, i: int, before: Collection[int], behind: Collection[int]) -> bool:
+        """Whether the tail begins at a node, if not earlier.
+
+        Args:
+            i: the node.
+            before: the nodes that an operator of the network depends on, and those.
+            behind: the nodes that depend on an operator of the network, and those.
+        """
+        if i not in before:
+            # A pair of quantisation that no operator of the network follows is ours, too.
+            return not self.is_float(i) or self.is_quantisation(i)
+        return i in behind and not self.is_float(i) and not self.is_mask(i)
 
     def _refused(self, i: int, ends: Collection[int]) -> UnsupportedModelError:
         node = self.nodes[i]
@@ -244,7 +257,9 @@ class _Graph:
 
     def before_network(self, tail: Collection[int]) -> set[int]:
         """Integer work in front of the network, and all that it depends on."""
-        ends = {i for i in range(len(self.nodes)) if i not in tail and not self.is_float(i)}
+        kernels = {i for i in range(len(self.nodes)) if self.only_network(i)}
+        inside = self._closure(kernels, self.readers) | set(tail)
+        ends = {i for i in range(len(self.nodes)) if i not in inside and not self.is_float(i)}
         return self._closure(ends, self.sources)
 
     def absorbed(self, network: set[int], tail: set[int]) -> set[int]:

@@ -6,9 +6,9 @@ types are numpy names. Equal calls give equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +47,10 @@ class _Operator:
     results: tuple[TensorType, ...]
     options: tuple[tuple[str, object], ...] = ()
     custom: bytes | None = None
+
+
+_SCALED: Final = frozenset({"ADD", "CAST", "DIV", "MUL", "SUB"})
+"""With constant scalars, these do not mind the order of axes."""
 
 
 class Builder:
@@ -241,12 +245,33 @@ class Builder:
         return self.op("CONCATENATION", parts, shape, axis=axis)
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
-        """TRANSPOSE, or a RESHAPE where only axes of one element move."""
+        """TRANSPOSE, a RESHAPE where only axes of one element move, or what it undoes."""
+        if (undone := self._undone(x, tuple(permutation))) is not None:
+            return undone
         shape = [x.shape[axis] for axis in permutation]
         moving = [axis for axis in permutation if x.shape[axis] != 1]
         if moving == sorted(moving):
             return self.reshape(x, shape)
         return self.op("TRANSPOSE", [x, self.constant(list(permutation), "int32")], shape)
+
+    def _undone(self, x: Tensor, permutation: tuple[int, ...]) -> Tensor | None:
+        """What transposing `x` gives if it was transposed the other way, scaled or cast since."""
+        maker = self._makers.get(x)
+        if maker is None:
+            return None
+        if maker.kind == "TRANSPOSE":
+            before = self._values[maker.inputs[1]]
+            undone = all(before[axis] == place for place, axis in enumerate(permutation))
+            return maker.inputs[0] if undone else None
+        scalars = all(operand in self._values and operand.size == 1 for operand in maker.inputs[1:])
+        if maker.kind not in _SCALED or not scalars:
+            return None
+        inner = self._undone(maker.inputs[0], permutation)
+        if inner is None:
+            return None
+        result = TensorType(x.dtype, inner.shape)
+        inputs = (inner, *maker.inputs[1:])
+        return self._append(replace(maker, inputs=inputs, results=(result,)))[0]
 
     def broadcast_to(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """BROADCAST_TO; `x` itself when it has that shape already."""
