@@ -1,0 +1,19 @@
+"""What is in a detection model, in the words the whole package uses."""
+
+from bridge.detection.look import inspect
+from bridge.detection.spec import (
+    Cause,
+    DetectionSpec,
+    Guard,
+    Layout,
+    NmsSite,
+    Provenance,
+    Role,
+    Shape,
+    Value,
+)
+
+__all__ = [
+    "Cause", "DetectionSpec", "Guard", "Layout", "NmsSite", "Provenance", "Role", "Shape", "Value",
+    "inspect",
+]  # fmt: skip

@@ -1,0 +1,215 @@
+"""`python -m bridge.inspect MODEL`: what is in a model, and which target can take it. Thin."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from bridge import detection, static_nms, surgery
+from bridge.command import STDOUT, exit_on_error, single_command
+from bridge.detection import DetectionSpec, NmsSite, Value
+from bridge.errors import UnsupportedModelError
+from bridge.heads.guess import Guess, guess
+from bridge.model import load, spelt
+from bridge.options import BoxLayout, Options
+from bridge.run import parse_constant, parse_shape
+from bridge.static_model import StaticModel, tensor_types
+from bridge.targets.base import ports
+from bridge.targets.table import TARGETS
+
+_COMPUTED = "computed"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that is told of a model.
+
+    Attributes:
+        static: the outcome of the surgery, or None with the reason in `refusal`.
+        missing: per target what must be installed first; None where it works here.
+        guesses: heads that would complete a model without a suppression.
+    """
+
+    spec: DetectionSpec
+    static: StaticModel | None
+    refusal: str | None
+    missing: Mapping[str, str | None]
+    guesses: tuple[Guess, ...]
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="the ONNX model", show_default=False)],
+    *,
+    input_shape: Annotated[
+        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
+    ] = None,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE makes an input a constant: number, [list] or .npy file"),
+    ] = None,
+    max_detections: Annotated[
+        int | None, typer.Option(min=1, help="cap on the rows of a padded output")
+    ] = None,
+    box_layout: Annotated[
+        BoxLayout | None, typer.Option(help="what the graph cannot tell of its boxes")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
+) -> None:
+    """Say what is in MODEL: inputs, outputs, suppressions, what is dynamic, who can take it."""
+    with exit_on_error():
+        options = Options(
+            max_detections=max_detections,
+            input_shapes=dict(map(parse_shape, input_shape or ())),
+            freeze=dict(map(parse_constant, freeze or ())),
+            box_layout=box_layout,
+        )
+        found = look(model, options)
+    if as_json:
+        STDOUT.print_json(json.dumps(as_dict(found)))
+    else:
+        show(found, STDOUT)
+
+
+def look(path: Path, options: Options) -> Inspection:
+    """Inspect a file; the surgery is tried, and nothing is written.
+
+    Raises:
+        UsageError: the file or an option cannot be used.
+        UnsupportedModelError: it is not a valid ONNX model.
+    """
+    model = load(path).model
+    spec = detection.inspect(model, box_layout=options.box_layout)
+    static, refusal = None, None
+    try:
+        static = surgery.run(model, options).static
+    except UnsupportedModelError as error:
+        refusal = str(error)
+    missing = {target.name: target.missing(options) for target in TARGETS}
+    return Inspection(spec, static, refusal, missing, () if spec.sites else guess(model))
+
+
+def as_dict(found: Inspection) -> dict[str, object]:
+    """The inspection as JSON holds it.
+
+    A limit that is computed at run time is the word `computed`; no score threshold is null.
+    """
+    spec = asdict(found.spec)
+    for site in spec["sites"]:
+        for limit in ("max_output_boxes_per_class", "iou_threshold", "score_threshold"):
+            value = site[limit]
+            site[limit] = _COMPUTED if value is None else None if value == -math.inf else value
+    outputs = () if found.static is None else ports(found.static)[1]
+    return {
+        **spec,
+        "static": None if found.static is None else [asdict(port) for port in outputs],
+        "assumptions": [] if found.static is None else list(found.static.assumptions),
+        "refusal": found.refusal,
+        "targets": {name: _taken(found, name) for name in found.missing},
+        "heads": [asdict(one) for one in found.guesses],
+    }
+
+
+def _taken(found: Inspection, target: str) -> dict[str, object]:
+    because = found.refusal or found.missing[target]
+    return {"can_take": because is None, "because": because}
+
+
+def show(found: Inspection, console: Console) -> None:
+    """Tell a person."""
+    spec = found.spec
+    for value in (*spec.inputs, *spec.outputs):
+        _value(value, "input " if value in spec.inputs else "output", console)
+    if spec.functions:
+        _line(console, "functions", ", ".join(spec.functions))
+    for cause in spec.foreign:
+        _line(console, "foreign", f"{cause.operator} (node {cause.node})")
+    for site in spec.sites:
+        _site(site, console)
+    for guard in spec.guards:
+        _line(console, "guard", f"{_placed(guard.node, guard.scope)}, if {guard.condition}")
+    if not spec.sites and not spec.foreign:
+        _headless(found.guesses, console)
+    if found.static is not None:
+        _static(found.static, console)
+    for name in found.missing:
+        because = found.refusal or found.missing[name]
+        _line(console, name, "can take it" if because is None else f"cannot: {because}")
+
+
+def _line(console: Console, head: str, text: str) -> None:
+    console.print(f"[bold]{escape(head)}[/bold]  {escape(text)}")
+
+
+def _placed(node: str, scope: tuple[str, ...]) -> str:
+    return f"{node} in {' > '.join(scope)}" if scope else node
+
+
+def _value(value: Value, kind: str, console: Console) -> None:
+    role = f", {value.role}" if value.role else ""
+    _line(console, kind, f"{value.name}  {value.dtype}{spelt(value.shape)}{role}")
+    for cause in value.causes:
+        placed = _placed(cause.node, cause.scope)
+        console.print(f"  dynamic because of {cause.operator} {placed}", markup=False)
+
+
+def _site(site: NmsSite, console: Console) -> None:
+    _line(console, "suppression", _placed(site.node, site.scope))
+    sizes = ("?" if n is None else str(n) for n in (site.images, site.classes, site.boxes))
+    console.print("  {} images x {} classes x {} boxes".format(*sizes), markup=False)
+    layout = site.layout
+    because = f"{layout.provenance}: {layout.because}"
+    console.print(f"  layout {layout.order or 'not visible'} ({because})", markup=False)
+    limits = (site.max_output_boxes_per_class, site.iou_threshold, site.score_threshold)
+    console.print(_limits(*limits))
+
+
+def _limits(most: float | None, iou: float | None, score: float | None) -> str:
+    return f"  at most {_limit(most)} per class, IoU {_limit(iou)}, score {_limit(score)}"
+
+
+def _limit(value: float | None) -> str:
+    if value is None:
+        return _COMPUTED
+    if value == -math.inf:
+        return "none"
+    return "unlimited" if value >= 2**63 - 1 else f"{value:g}"
+
+
+def _headless(guesses: tuple[Guess, ...], console: Console) -> None:
+    console.print(
+        "no NonMaxSuppression: `bridge attach` (or `bridge.run --head`) completes the model"
+    )
+    for one in guesses:
+        options = "".join(f" --head-option {option}" for option in one.options)
+        console.print(f"  --head {one.head}{options}  {one.why}", markup=False)
+
+
+def _static(static: StaticModel, console: Console) -> None:
+    types = tensor_types(static.model)
+    for call in static_nms.calls(static.model):
+        _, classes, boxes = types[call.scores].shape
+        _line(
+            console, "static", f"{call.name}  {classes} classes x {boxes} boxes, {call.rows} rows"
+        )
+        limits = (call.max_output_boxes_per_class, call.iou_threshold, call.score_threshold)
+        console.print(_limits(*limits))
+    for port in ports(static)[1]:
+        rows = "".join(f", axis {rows.axis} counted by {rows.count}" for rows in port.rows)
+        _line(console, "static", f"{port.name}  {port.dtype}{spelt(port.shape)}{rows}")
+    for text in static.assumptions:
+        console.print(f"[yellow]assumes[/yellow]  {escape(text)}")
+
+
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    single_command(inspect)()
+
+
+if __name__ == "__main__":
+    main()
