@@ -22,7 +22,7 @@ from bridge.static_model import StaticModel
 from bridge.surgery.static.assemble import assemble
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import Tensor
-from bridge.surgery.static.outputs import Output, counts, findings, finish
+from bridge.surgery.static.outputs import Output, counts, findings, finish, require_bound
 from bridge.surgery.static.walk import Scope, Walk, walk
 
 
@@ -56,8 +56,34 @@ def make_static(
         w.bind(scope, name, tensor)
     walk(w, model.graph.node, scope)
     named = {value.name: _made(scope, value.name) for value in model.graph.output}
-    named |= {name: w.named[name] for name in keep if name in w.named and name not in named}
-    return _returned(model, w, inputs, named, max_detections)
+    if max_detections is None:
+        for name, tensor in named.items():
+            require_bound(name, tensor)
+    outputs = [_finished(w, name, tensor, max_detections) for name, tensor in named.items()]
+    outputs += [
+        _finished(w, name, w.named[name], None)
+        for name in keep
+        if name in w.named and name not in named
+    ]
+    added, padded = counts(outputs, inputs)
+    results = {output.name: output.tensor for output in outputs}
+    for name, number in added.items():
+        with w.emitting(name):
+            results[name] = w.graph.count(number)
+    made_by = {name: node.name for node in model.graph.node for name in node.output}
+    return StaticModel(
+        model=assemble(model, w, inputs, results),
+        source_shapes={output.name: output.source_shape for output in outputs},
+        padded=padded,
+        counts=tuple(added),
+        findings=(*w.findings, *findings(outputs, made_by)),
+        assumptions=tuple(w.graph.assumptions),
+    )
+
+
+def _finished(w: Walk, name: str, tensor: Tensor, max_rows: int | None) -> Output:
+    with w.emitting(name):
+        return finish(w.graph, name, tensor, max_rows)
 
 
 def _input(g: Graph, value: ValueInfoProto) -> Tensor:
@@ -82,31 +108,3 @@ def _made(scope: Scope, name: str) -> Tensor:
     if name not in scope:
         raise UnsupportedModelError(f"no node makes the output '{name}'")
     return scope[name]
-
-
-def _returned(
-    model: ModelProto,
-    w: Walk,
-    inputs: dict[str, Tensor],
-    named: dict[str, Tensor],
-    max_detections: int | None,
-) -> StaticModel:
-    outputs: list[Output] = []
-    for name, tensor in named.items():
-        with w.emitting(name):
-            outputs.append(finish(w.graph, name, tensor, max_detections))
-    taken = {*inputs, *w.named}
-    numbers, padded = counts(outputs, taken)
-    results = {output.name: output.tensor for output in outputs}
-    for name, number in numbers.items():
-        with w.emitting(name):
-            results[name] = w.graph.count(number)
-    made_by = {name: node.name for node in model.graph.node for name in node.output}
-    return StaticModel(
-        model=assemble(model, w, inputs, results),
-        source_shapes={output.name: output.source_shape for output in outputs},
-        padded=padded,
-        counts=tuple(numbers),
-        findings=(*w.findings, *findings(outputs, made_by)),
-        assumptions=tuple(w.graph.assumptions),
-    )

@@ -1,13 +1,15 @@
 """The way out: every padded output compact, as numbers, zero behind its count."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from bridge.errors import UnsupportedModelError
 from bridge.static_model import Finding, PaddedOutput, Rows
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, hi
-from bridge.surgery.static.lattice import Group, Tensor, count
+from bridge.surgery.static.integers import Int, Linear, hi
+from bridge.surgery.static.lattice import Group, Tensor, count, listed
 from bridge.surgery.static.rows import compact, data, fill
 
 ROWS_LIMIT = 10_000
@@ -32,76 +34,100 @@ class Output:
     source_shape: tuple[int | None, ...]
 
 
-def finish(g: Graph, name: str, x: Tensor, max_detections: int | None) -> Output:
-    """One output: rows first, positions as data, at most `max_detections` rows, zeros behind.
+def finish(g: Graph, name: str, x: Tensor, max_rows: int | None) -> Output:
+    """One output: meant rows first, positions as data, zeros behind.
 
-    Raises:
-        UnsupportedModelError: more than 10,000 rows are possible and no maximum is given.
+    Args:
+        g: the graph.
+        name: of the output.
+        x: what the source returns.
+        max_rows: rows kept of every padded axis; None keeps all there can be.
     """
     source_shape = tuple(None if isinstance(dim, Group) else dim for dim in x.dims)
     x = data(g, x)
     for axis, group in x.groups:
-        bound = hi(group.count)
-        if max_detections is None and bound > ROWS_LIMIT:
-            raise UnsupportedModelError(
-                f"output '{name}' can have {bound} rows on axis {axis}, more than {ROWS_LIMIT}; "
-                "say how many are wanted with --max-detections K"
+        if max_rows is not None and max_rows < hi(group.count):
+            g.assume(
+                f"output '{name}' has at most {max_rows} rows (the graph allows "
+                f"{hi(group.count)}); a count of {max_rows} may mean that rows were cut"
             )
-        if max_detections is not None and max_detections < bound:
-            g.assumptions[
-                f"output '{name}' never has more than {max_detections} rows (the graph allows "
-                f"{bound}); a count of {max_detections} may mean that rows were cut"
-            ] = None
-        x = compact(g, x, axis, max_detections)
+        x = compact(g, x, axis, max_rows)
     rows = tuple((axis, count(dim)) for axis, dim in x.groups)
     for axis, _ in x.groups:
         x = fill(g, x, axis, x.dtype.type(0).item())
     return Output(name, x, rows, source_shape)
 
 
-def counts(
-    outputs: Iterable[Output], taken: Collection[str]
-) -> tuple[dict[str, Int], tuple[PaddedOutput, ...]]:
-    """The count outputs by name, and which output counts the rows of which axis.
+def require_bound(name: str, x: Tensor) -> None:
+    """Refuse an output that would be padded to very many rows unasked.
 
-    One `num_detections` where all counts are the same number, else `<output>_count`, for several
-    axes `<output>_count_<axis>`. A name that is taken gets a number behind it.
+    Raises:
+        UnsupportedModelError: an axis can have more than 10,000 rows.
+    """
+    for axis, group in x.groups:
+        bound = hi(group.count)
+        if bound > ROWS_LIMIT:
+            raise UnsupportedModelError(
+                f"output '{name}' can have {bound} rows on axis {axis}, more than {ROWS_LIMIT}; "
+                "say how many are wanted with --max-detections K"
+            )
+
+
+def counts(
+    outputs: Sequence[Output], inputs: Collection[str]
+) -> tuple[dict[str, Int], tuple[PaddedOutput, ...]]:
+    """The count outputs to add, by name, and which one counts the rows of which axis.
+
+    One `num_detections` where all counts are the same number, else one `<output>_count` per output,
+    for several axes `<output>_count_<axis>`. An output of the source that has the name and is that
+    very count serves as it; any other clash gets a number behind the name.
+
+    Args:
+        outputs: all of them.
+        inputs: names that are taken beside the outputs' own.
     """
     padded = [output for output in outputs if output.rows]
-    distinct = {rows for output in padded for _, rows in output.rows}
-    named: dict[str, Int] = {}
-    used = set(taken)
+    own = {output.name: _number_in(output) for output in outputs}
+    shared = len({number for output in padded for _, number in output.rows}) == 1
+    added: dict[str, Int] = {}
     results = []
-    shared = _free(NUM_DETECTIONS, used) if len(distinct) == 1 else None
     for output in padded:
         rows = []
         for axis, number in output.rows:
             several = f"_{axis}" if len(output.rows) > 1 else ""
-            name = shared or _free(f"{output.name}_count{several}", used)
-            used.add(name)
-            named[name] = number
+            name = NUM_DETECTIONS if shared else f"{output.name}_count{several}"
+            name = _free(name, number, {**dict.fromkeys(inputs), **own, **added})
+            if name not in own:
+                added[name] = number
             rows.append(Rows(axis, name))
         results.append(PaddedOutput(output.name, tuple(rows)))
-    return named, tuple(results)
+    return added, tuple(results)
 
 
-def _free(name: str, used: Collection[str]) -> str:
-    candidate, k = name, 1
-    while candidate in used:
+def _number_in(output: Output) -> Int | None:
+    """The number that an int64[1] output holds, where it is followed."""
+    x = output.tensor
+    if x.values is None or x.dims != (1,) or x.dtype != np.int64:
+        return None
+    (element,) = listed(x.values)
+    return element if isinstance(element, int | Linear) else None
+
+
+def _free(wanted: str, number: Int, taken: Mapping[str, Int | None]) -> str:
+    name, k = wanted, 1
+    while taken.get(name, number) != number:
         k += 1
-        candidate = f"{name}_{k}"
-    return candidate
+        name = f"{wanted}_{k}"
+    return name
 
 
-def findings(outputs: Iterable[Output], origins: dict[str, str]) -> list[Finding]:
+def findings(outputs: Iterable[Output], made_by: Mapping[str, str]) -> Iterator[Finding]:
     """What was padded, by the node that makes it."""
-    return [
-        Finding(
-            origins.get(output.name, output.name),
-            f"static-max-output: output '{output.name}' has {output.tensor.shape[axis]} rows on "
-            f"axis {axis}, zero behind the count",
-            changed=True,
-        )
-        for output in outputs
-        for axis, _ in output.rows
-    ]
+    for output in outputs:
+        for axis, _ in output.rows:
+            yield Finding(
+                made_by.get(output.name, output.name),
+                f"static-max-output: output '{output.name}' has {output.tensor.shape[axis]} rows "
+                f"on axis {axis}, zeros behind the real ones",
+                changed=True,
+            )
