@@ -118,7 +118,7 @@ def summary(agreement: "Agreement") -> str:
         f"{agreement.detections} detections the same"
     )
     for count, what in (
-        (agreement.borderline, "on the border, where torch's own rounding decides"),
+        (agreement.borderline, "on the border, where only rounding decides"),
         (agreement.different, "different"),
     ):
         if count:

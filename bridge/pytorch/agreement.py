@@ -2,18 +2,20 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bridge.errors import InconclusiveError
-from bridge.pytorch.exporters import class_by_class_as_exported, quiet
+from bridge.pytorch.exporters import class_by_class_as_exported
+from bridge.pytorch.quiet import quiet
 from bridge.pytorch.source import Wrapped
 from bridge.targets.base import Array
 from bridge.verify.golden import Golden
@@ -24,7 +26,6 @@ _LEAST_TOLERANCE = 64 * float(np.finfo(np.float32).eps)
 _ANY_NOISE = np.array([1e-3])
 
 Outputs = Mapping[str, Array]
-Run = Callable[[Mapping[str, Array]], Outputs]
 
 
 class Definition(StrEnum):
@@ -48,7 +49,9 @@ class Agreement:
         inputs: sets of inputs that both could run.
         detections: rows that torch returned on them.
         same: of these, rows that onnxruntime returned as well.
-        borderline: rows only one of them returned, where torch's own rounding decides.
+        borderline: rows only one of them returned where nothing but rounding decides: torch itself
+            gains or loses them with other rounding, their score is the last that is returned, or
+            several boxes share it.
         different: rows only one of them returned, for no such reason.
         deviation: worst distance between numbers of the same row, relative to their size.
         noise: what torch deviates from itself with other rounding, float64 among it; `deviation`
@@ -80,21 +83,28 @@ def compare(model: Wrapped, golden: Golden) -> Agreement:
     plain = _agreement(model, golden, ())
     if not plain.different:
         return plain
-    both = tuple(Definition)
-    for definitions in ((both[1],), (both[0],), both):
+    alone: list[tuple[Definition, ...]] = [(Definition.CLASS_BY_CLASS,)]
+    if plain.reversed_boxes:
+        alone += [(Definition.REVERSED_CORNERS,), tuple(Definition)]
+    for definitions in alone:
         explained = _agreement(model, golden, definitions)
         if not explained.different:
             return explained
     return plain
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Seen:
-    """One set of inputs: what torch made of it, and what it makes of it with other rounding."""
+    """One set of inputs: what torch made of it, and what it makes of it with other rounding.
+
+    Attributes:
+        tied: scores that several boxes had at one suppression; their order is not defined.
+    """
 
     torch: Outputs
     variants: list[Outputs]
     onnx: Outputs
+    tied: NDArray[np.float64]
 
 
 def _agreement(model: Wrapped, golden: Golden, definitions: tuple[Definition, ...]) -> Agreement:
@@ -110,7 +120,7 @@ def _agreement(model: Wrapped, golden: Golden, definitions: tuple[Definition, ..
         stack.enter_context(suppressions)
         for one in golden.sets:
             try:
-                seen.append(_run(model, double, one.inputs, one.outputs))
+                seen.append(_run(model, double, one.inputs, one.outputs, suppressions))
             except (RuntimeError, IndexError, ValueError) as error:
                 failures.append(f"{one.name}: {error}")
     if not seen:
@@ -132,7 +142,13 @@ def _agreement(model: Wrapped, golden: Golden, definitions: tuple[Definition, ..
     )
 
 
-def _run(model: Wrapped, double: Wrapped, inputs: Mapping[str, Array], onnx: Outputs) -> _Seen:
+def _run(
+    model: Wrapped,
+    double: Wrapped,
+    inputs: Mapping[str, Array],
+    onnx: Outputs,
+    suppressions: "_Suppressions",
+) -> _Seen:
     """Torch as it is, and three times with other rounding.
 
     The variants: convolutions without oneDNN, the last bit of every input changed, and float64,
@@ -140,13 +156,14 @@ def _run(model: Wrapped, double: Wrapped, inputs: Mapping[str, Array], onnx: Out
     own may refuse float64, and goes without.
     """
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()]
-    first = _outputs(model, tensors)
+    with suppressions.recorded() as tied:
+        first = _outputs(model, tensors)
     with torch.backends.mkldnn.flags(enabled=False):
         variants = [_outputs(model, tensors)]
     variants.append(_outputs(model, [_nudged(tensor) for tensor in tensors]))
     with contextlib.suppress(RuntimeError, TypeError, ValueError):
         variants.append(_outputs(double, [_double(tensor) for tensor in tensors]))
-    return _Seen(first, variants, onnx)
+    return _Seen(first, variants, onnx, np.array(tied))
 
 
 def _nudged(tensor: Tensor) -> Tensor:
@@ -193,7 +210,9 @@ def _counted(group: Group, seen: Sequence[_Seen]) -> Agreement:
         deviation = max(deviation, matching.deviation)
         for alone in (_only(rows, matching.lost), _only(found, matching.extra)):
             excused = sum(
-                _among(row, flips, kinds, limits) or _at_the_cut(row, rows, limits)
+                _among(row, flips, kinds, limits)
+                or _at_the_cut(row, rows, limits)
+                or _holds(row, one.tied, limits)
                 for row in _each(alone)
             )
             borderline += excused
@@ -243,21 +262,44 @@ def _at_the_cut(row: Table, rows: Table, limits: Floats) -> bool:
     return False
 
 
+def _holds(row: Table, tied: NDArray[np.float64], limits: Floats) -> bool:
+    """Whether one of its numbers is a score that several boxes shared."""
+    apart = np.abs(row.values.reshape(-1, 1) - tied)
+    return bool((apart <= limits[0] * np.abs(tied)).any())
+
+
 class _Suppressions(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own gap
-    """Counts reversed boxes at every torchvision.ops.nms, or sorts their corners as ONNX does."""
+    """Watches every torchvision.ops.nms; `sort` sorts the corners of its boxes, as ONNX does.
+
+    Attributes:
+        reversed: boxes with reversed corners in the recorded runs.
+    """
 
     def __init__(self, *, sort: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own gap
         self.sort = sort
         self.reversed = 0
+        self._tied: list[float] | None = None
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[list[float]]:
+        """Count inside, and collect the scores that several boxes have at one suppression."""
+        self._tied = []
+        try:
+            yield self._tied
+        finally:
+            self._tied = None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         if func is torch.ops.torchvision.nms.default:
-            boxes, *others = args
+            boxes, scores, limit = args
             low, high = boxes[:, :2], boxes[:, 2:]
-            self.reversed += int((low > high).any(1).sum())
+            if self._tied is not None:
+                self.reversed += int((low > high).any(1).sum())
+                values, counts = np.unique(scores.numpy(), return_counts=True)
+                self._tied += values[counts > 1].tolist()
             if self.sort:
-                args = (torch.cat([low.minimum(high), low.maximum(high)], 1), *others)
+                args = (torch.cat([low.minimum(high), low.maximum(high)], 1), scores, limit)
         return func(*args, **(kwargs or {}))

@@ -1,11 +1,8 @@
 """torch's two exporters, made to take detectors and to keep quiet."""
 
 import contextlib
-import io
-import logging
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +15,8 @@ from torch import Tensor
 from bridge.errors import UnsupportedModelError, UsageError
 from bridge.model import graphs
 from bridge.pytorch import Exporter, Input
+from bridge.pytorch.quiet import quiet
 from bridge.pytorch.source import SEED, Wrapped
-
-_LOG = logging.getLogger(__name__)
-
-_CHATTY = ("torch.onnx", "torch.export", "torch._export", "torch.fx", "onnxscript", "onnx_ir")
 
 
 def to_onnx(
@@ -106,29 +100,6 @@ def _batched_nms_runs(replacement: Callable[..., Tensor]) -> Iterator[None]:
         yield
     finally:
         function.__code__ = original
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep warnings, prints and log records of torch off the terminal; `-v` shows them."""
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    levels = [logger.level for logger in loggers]
-    printed = io.StringIO()
-    shown = _LOG.isEnabledFor(logging.INFO)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.WARNING if shown else logging.CRITICAL)
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
-            for text in dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught):
-                _LOG.info("torch: %s", text)
-            if printed.getvalue().strip():
-                _LOG.info("torch: %s", printed.getvalue().strip())
 
 
 def _torchscript(

@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import itertools
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import torchvision
 from torch import Tensor, nn
 
 from bridge.errors import UsageError
+from bridge.pytorch.quiet import quiet
 
 SEED = 0
 """Of the weights a model starts with, where no file of weights is given."""
@@ -159,21 +159,36 @@ def _attribute(spec: str, module: ModuleType, name: str) -> Callable[..., object
 
 def _load_weights(model: nn.Module, path: Path) -> None:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with quiet():
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:
+        # The restricted unpickler lets through whatever a damaged file makes it stumble over.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"{path} does not hold plain weights ({str(error).splitlines()[0]}); "
+            f"{path} does not hold plain weights ({reason}); "
             "save model.state_dict() with torch.save"
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
     try:
-        model.load_state_dict(loaded)
+        unlike = model.load_state_dict(loaded, strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UsageError(f"the weights of {path} do not fit the model: {error}") from error
+    missing, unexpected = unlike.missing_keys, unlike.unexpected_keys
+    if missing or unexpected:
+        raise UsageError(
+            f"the weights of {path} do not fit the model: it needs {_first(missing)}, which the "
+            f"file has not; the file has {_first(unexpected)}, which the model has not"
+        )
+
+
+def _first(names: Sequence[str]) -> str:
+    if not names:
+        return "nothing"
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _detectors() -> tuple[type[nn.Module], ...]:
