@@ -187,7 +187,10 @@ def _emitter(plan: _Plan, nms: list[LoweredNms]) -> Emitter:
     def suppress(
         builder: Builder, call: StaticNms, boxes: Tensor, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
-        selected, count, lowered = suppression.emit(builder, call, boxes, scores)
+        best_first = call.name in plan.form.best_first
+        selected, count, lowered = suppression.emit(
+            builder, call, boxes, scores, best_first=best_first
+        )
         nms.append(lowered)
         return selected, count
 
