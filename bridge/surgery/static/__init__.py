@@ -20,6 +20,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 from bridge.errors import UnsupportedModelError
 from bridge.static_model import StaticModel
 from bridge.surgery.static.assemble import assemble
+from bridge.surgery.static.firsts import repeats_work
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import Tensor
 from bridge.surgery.static.outputs import Output, counts, findings, finish, require_bound
@@ -45,7 +46,16 @@ def make_static(
         UnsupportedModelError: an operator has no static form here, an input a free dimension, or
             an output more than 10,000 possible rows and `max_detections` is None.
     """
-    w = Walk(Graph(tuple(model.opset_import)))
+    static = _interpreted(model, max_detections, keep, move_slices=True)
+    if repeats_work(static.model.graph.node):
+        return _interpreted(model, max_detections, keep, move_slices=False)
+    return static
+
+
+def _interpreted(
+    model: ModelProto, max_detections: int | None, keep: Collection[str], *, move_slices: bool
+) -> StaticModel:
+    w = Walk(Graph(tuple(model.opset_import), move_slices))
     scope: Scope = {}
     for proto in model.graph.initializer:
         w.bind(scope, proto.name, w.graph.initializer(proto))

@@ -107,7 +107,7 @@ def _tensor_names(
             if id_ not in named:
                 made_for = f"{w.made_for.get(id_, 'constant')}/{node.op_type}"
                 constant = "constant" if w.graph.proto(id_) is not None else made_for
-                named[id_] = free.take(w.labels.get(id_, constant))
+                named[id_] = free.take(w.name_of(id_) or constant)
     return named
 
 
@@ -116,7 +116,7 @@ def _add_nodes(
 ) -> None:
     free = _Names({""})
     for node in nodes:
-        origin = next((w.origins[id_] for id_ in node.output if id_ in w.origins), None)
+        origin = w.origin_of(node)
         made = graph.node.add(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
         made.input.extend(names[id_] for id_ in node.input)
         made.output.extend(names[id_] for id_ in node.output)

@@ -1,5 +1,6 @@
 """Counts that follow from counts: the smaller and the larger of two, and clamps made of them."""
 
+from bridge.surgery.static.firsts import first_count
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.integers import Int, Linear, hi, lo, of, surely_at_most
 from bridge.surgery.static.lattice import Tensor
@@ -11,8 +12,17 @@ def minimum(g: Graph, a: Int, b: Int) -> Int:
         return a
     if surely_at_most(b, a):
         return b
-    holder = _pick_smaller(g, a, b, first_if_less=True)
+    holder = _first_count(g, a, b) or _pick_smaller(g, a, b, first_if_less=True)
     return of(g.unknown(holder, min(lo(a), lo(b)), min(hi(a), hi(b)), (a, b)))
+
+
+def _first_count(g: Graph, a: Int, b: Int) -> Tensor | None:
+    """The smaller of a number of rows and a constant, where whatever makes the rows can say it."""
+    if isinstance(a, int):
+        a, b = b, a
+    if isinstance(a, Linear) and isinstance(b, int) and a == of(a.terms[0][0]):
+        return first_count(g, g.count(a), b)
+    return None
 
 
 def maximum(g: Graph, a: Int, b: Int) -> Int:

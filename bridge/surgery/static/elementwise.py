@@ -6,19 +6,6 @@ from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import Dim, NoRuleError, Tensor, tagged
 from bridge.surgery.static.rows import data, unify
 
-ELEMENTWISE = frozenset(
-    {
-        "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift",
-        "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu",
-        "Clip", "Cos", "Cosh", "DequantizeLinear", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
-        "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN",
-        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul",
-        "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu",
-        "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
-        "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
-    }
-)  # fmt: skip
-
 
 def elementwise(g: Graph, call: Call) -> Tensor:
     """Positions are data; the operands' rows are unified per broadcast axis.

@@ -46,7 +46,11 @@ def single_row(
     dim = x.dims[axis]
     if not isinstance(dim, Group) or lo(dim.count) > 1 or hi(dim.count) == 1:
         return result
-    alone = compute(compact(g, x, axis, 1))
+    if dim.is_prefix:
+        one = g.emit("Slice", [x, g.int64(0), g.int64(1), g.int64(axis)])
+    else:
+        one = compact(g, x, axis, 1)
+    alone = compute(one)
     is_one = g.emit("Equal", [g.count(dim.count), g.int64(1)])
     return g.emit("Where", [is_one, alone, result])
 

@@ -10,8 +10,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
 from bridge.surgery.static.call import Call, copy_all
-from bridge.surgery.static.graph import RANDOM, Graph
+from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.lattice import NoRuleError, Tensor
+from bridge.surgery.static.operators import RANDOM
 
 _LIMIT = 1 << 20
 """Elements above which a constant is left to run time; the model must not grow."""

@@ -19,6 +19,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 from bridge import static_nms
 from bridge.surgery.static.integers import Int, Linear, Unknown
 from bridge.surgery.static.lattice import Group, NoRuleError, Tensor, Values
+from bridge.surgery.static.operators import RANDOM
 
 VALUES_LIMIT = 512
 """Elements up to which the values of a tensor are followed; shapes have a handful."""
@@ -26,10 +27,6 @@ VALUES_LIMIT = 512
 _INFERENCE_LIMIT = 1024
 _FLOAT_LIMIT = 1 << 16
 
-RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike", "Dropout"}
-)  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -41,11 +38,15 @@ class Graph:
     Attributes:
         opset_imports: of the source; what nodes are inferred by.
         nodes: in an order that can be run; tensor names are ids.
+        moves_slices: whether a slice of first rows moves up to what makes the rows.
+        replaces: id to that of the longer tensor whose first rows it holds.
         layouts: per count, the scattered group whose selection introduced it.
         assumptions: sentences on when the static graph equals its source.
     """
 
     opset_imports: tuple[onnx.OperatorSetIdProto, ...]
+    moves_slices: bool = True
+    replaces: dict[str, str] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     layouts: dict[Int, Group] = field(default_factory=dict)
     assumptions: dict[str, None] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Graph:
     _inferred: dict[tuple[object, ...], tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]] = field(
         default_factory=dict
     )
+    _makers: dict[str, NodeProto] = field(default_factory=dict)
     _shared: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
     # Constants
@@ -143,6 +145,7 @@ class Graph:
         node.output.extend(result.id for result in results)
         node.attribute.extend(attributes)
         self.nodes.append(node)
+        self._makers.update(dict.fromkeys(node.output, node))
         self._emitted[key] = results
         return results
 
@@ -150,6 +153,11 @@ class Graph:
         tensor = Tensor(f"t{len(self._tensors)}", np.dtype(dtype), shape)
         self._tensors[tensor.id] = tensor
         return tensor
+
+    def maker(self, x: Tensor) -> tuple[NodeProto, int] | None:
+        """The node that makes a tensor and which of its outputs it is; None for inputs."""
+        node = self._makers.get(x.id)
+        return None if node is None else (node, list(node.output).index(x.id))
 
     def tensor(self, name: str) -> Tensor:
         """Type and dense shape of what was emitted under an id."""

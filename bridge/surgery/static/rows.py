@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from bridge.surgery.static.counts import minimum
+from bridge.surgery.static.firsts import first_rows
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.groups import along, mask_of
 from bridge.surgery.static.integers import Int
@@ -97,7 +98,7 @@ def _first(g: Graph, x: Tensor, axis: int, dim: Dim) -> Tensor:
     dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])
     if length(dim) == x.shape[axis]:
         return replace(x, dims=dims, values=None)
-    cut = g.emit("Slice", [x, g.int64(0), g.int64(length(dim)), g.int64(axis)])
+    cut = first_rows(g, x, axis, length(dim))
     return replace(
         tagged(cut, dims, space=x.space, iota=x.iota), range=x.range, magnitude=x.magnitude
     )

@@ -16,7 +16,8 @@ from bridge.surgery.static import (
     suppression,
 )
 from bridge.surgery.static.call import Rule
-from bridge.surgery.static.elementwise import ELEMENTWISE, elementwise, per_axis_quantised
+from bridge.surgery.static.elementwise import elementwise, per_axis_quantised
+from bridge.surgery.static.operators import ELEMENTWISE
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {

@@ -43,6 +43,21 @@ class Walk:
     origins: dict[str, NodeProto] = field(default_factory=dict)
     made_for: dict[str, str] = field(default_factory=dict)
 
+    def name_of(self, id_: str) -> str | None:
+        """The source's name of a tensor, or of the longer one whose first rows it holds."""
+        while id_ not in self.labels and id_ in self.graph.replaces:
+            id_ = self.graph.replaces[id_]
+        return self.labels.get(id_)
+
+    def origin_of(self, node: NodeProto) -> NodeProto | None:
+        """The source node whose result an emitted node makes."""
+        for id_ in node.output:
+            while id_ not in self.origins and id_ in self.graph.replaces:
+                id_ = self.graph.replaces[id_]
+            if id_ in self.origins:
+                return self.origins[id_]
+        return None
+
     def bind(self, scope: Scope, name: str, tensor: Tensor) -> None:
         """Let a name of the source stand for a tensor."""
         scope[name] = tensor
