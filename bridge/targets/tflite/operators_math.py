@@ -276,10 +276,15 @@ def _hard_sigmoid(node: Node) -> Tensor:
 
 
 def _softplus(node: Node) -> Tensor:
-    """log(1 + exp(x)), written so that nothing overflows: max(x, 0) + log(1 + exp(-|x|))."""
+    """log(1 + exp(x)), written so that nothing overflows: max(x, 0) + log1p(exp(-|x|))."""
     builder, x = node.builder, node.require(0, FLOAT)
     small = outside_delegates(builder, "EXP", builder.unary("NEG", builder.unary("ABS", x)))
-    log = builder.unary("LOG", builder.binary("ADD", small, builder.constant(1, "float32")))
+    one = builder.constant(1, "float32")
+    # log1p by the logarithm of the rounded sum, put right by the ratio that rounding changed.
+    total = builder.binary("ADD", small, one)
+    ratio = builder.binary("DIV", small, builder.binary("SUB", total, one))
+    log = builder.binary("MUL", builder.unary("LOG", total), ratio)
+    log = builder.select(compare(builder, "EQUAL", total, one), small, log)
     return builder.binary("ADD", extreme(builder, "MAXIMUM", x, builder.constant(0, x.dtype)), log)
 
 

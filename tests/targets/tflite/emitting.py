@@ -90,10 +90,10 @@ def both(
     return list(zip(found, onnxruntime_outputs(model, feeds), strict=True))
 
 
-def ulps(a: Array, b: Array) -> int:
-    """The largest distance of two finite float32 arrays, in representable numbers."""
+def ulps(a: Array, b: Array) -> NDArray[np.int64]:
+    """The distance of each two finite float32 numbers, in representable ones."""
     ordered = []
     for array in (a, b):
         bits = np.asarray(array, np.float32).view(np.int32).astype(np.int64)
         ordered.append(np.where(bits < 0, -(bits & 0x7FFFFFFF), bits))
-    return int(np.abs(ordered[0] - ordered[1]).max(initial=0))
+    return np.asarray(np.abs(ordered[0] - ordered[1]), np.int64)
