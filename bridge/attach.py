@@ -76,7 +76,6 @@ def attach(
                 overrides=tuple(head_option or ()),
                 input_shapes=dict(map(_shape, input_shape or ())),
             ),
-            num_detections=True,
         )
         preprocess = PreprocessOptions(
             input_dtype=input_dtype,

@@ -3,8 +3,7 @@
 Given:  a model whose outputs are raw head maps
 Result: the same network at opset 17, and outputs `boxes` float32[n, 4] (x1, y1, x2, y2 in pixels of
         the network input), `scores` float32[n], `classes` int64[n] from 0, `extras` float32[n, E]
-        where the head has more columns, and `num_detections` int64[1] on request. n depends on the
-        image.
+        where the head has more columns, and `num_detections` int64[1]. n depends on the image.
 """
 
 import math
@@ -44,16 +43,9 @@ class HeadOptions:
 
 
 def complete(
-    model: onnx.ModelProto,
-    head: str | Path,
-    options: HeadOptions | None = None,
-    *,
-    num_detections: bool = False,
+    model: onnx.ModelProto, head: str | Path, options: HeadOptions | None = None
 ) -> onnx.ModelProto:
     """Attach a head, by name or by the path of its file; the argument is left alone.
-
-    `num_detections` adds the output of that name. A model that goes on to a target does without:
-    making it static adds the very same output, which then says how many rows are no padding.
 
     Raises:
         UsageError: no such head, it does not fit the outputs, or an option is out of range.
@@ -61,12 +53,10 @@ def complete(
     """
     options = options or HeadOptions()
     described = read.load(head, options.overrides)
-    return attach(model, described, options, num_detections=num_detections)
+    return attach(model, described, options)
 
 
-def attach(
-    model: onnx.ModelProto, head: Head, options: HeadOptions, *, num_detections: bool = False
-) -> onnx.ModelProto:
+def attach(model: onnx.ModelProto, head: Head, options: HeadOptions) -> onnx.ModelProto:
     """Attach a head that is already read; otherwise like `complete`."""
     refuse_suppression(model)
     rule = _rule(head.suppression, options)
@@ -76,8 +66,6 @@ def attach(
     binding = _plain(bind(head, result), result, nodes)
     decoded = build.decode(head, binding, nodes)
     outputs = suppress.suppress(decoded, rule, nodes)
-    if num_detections:
-        outputs = (*outputs, suppress.count(nodes))
     _finish(result, nodes, decoded, outputs)
     return result
 
@@ -142,13 +130,12 @@ def _plain(binding: Binding, model: onnx.ModelProto, nodes: Nodes) -> Binding:
 
 def _free_output_names(model: onnx.ModelProto, prefix: str) -> dict[str, str]:
     """Rename values of the network that bear the name of one of our outputs."""
-    wanted = (*suppress.OUTPUTS, suppress.NUM_DETECTIONS)
     for value in model.graph.input:
-        if value.name in wanted:
+        if value.name in suppress.OUTPUTS:
             raise UsageError(
                 f"the model's input {value.name!r} has the name of a detector's output; rename it"
             )
-    names = {name: f"{prefix}/raw_{name}" for name in wanted}
+    names = {name: f"{prefix}/raw_{name}" for name in suppress.OUTPUTS}
     renamed: dict[str, str] = {}
     for graph in graphs(model):
         for node in graph.node:

@@ -1,8 +1,9 @@
 """From decoded candidates to the kept ones: one NonMaxSuppression, and the best rows of it.
 
 Given:  boxes float32[1, N, 4], scores float32[1, C, N] or [1, N, C], extras float32[1, N, E]
-Result: boxes float32[n, 4], scores float32[n] falling, classes int64[n], extras float32[n, E];
-        n is what is found, `max_detections` at most. Equal scores: lower class, then lower row.
+Result: boxes float32[n, 4], scores float32[n] falling, classes int64[n], extras float32[n, E] and
+        num_detections int64[1], which is n: what is found, `max_detections` at most. Equal scores:
+        lower class, then lower row.
 
 Among candidates of one class the suppression's own order is the result's. Among several a stable
 TopK follows it. With `pre_nms_top_k` only the best candidates, by their best class, come that far:
@@ -20,8 +21,8 @@ from bridge.heads.describe import Suppression
 from bridge.heads.nodes import Nodes
 
 BOXES, SCORES, CLASSES, EXTRAS = "boxes", "scores", "classes", "extras"
-OUTPUTS = (BOXES, SCORES, CLASSES, EXTRAS)
 NUM_DETECTIONS = "num_detections"
+OUTPUTS = (BOXES, SCORES, CLASSES, EXTRAS, NUM_DETECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,8 @@ def suppress(decoded: Decoded, rule: Suppression, nodes: Nodes) -> tuple[str, ..
         extras = nodes.add("Squeeze", [decoded.extras, nodes.integers(0)])
         nodes.add("Gather", [extras, origin], output=EXTRAS, axis=0)
         outputs = (*outputs, EXTRAS)
-    return outputs
-
-
-def count(nodes: Nodes) -> str:
-    """Append the output that counts the rows: int64[1]."""
-    return nodes.add("Shape", [SCORES], output=NUM_DETECTIONS)
+    nodes.add("Shape", [SCORES], output=NUM_DETECTIONS)
+    return (*outputs, NUM_DETECTIONS)
 
 
 def _candidates(

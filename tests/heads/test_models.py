@@ -16,7 +16,7 @@ by_file = pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
 
 @by_file
 def test_finds_what_the_readme_lists(case: Case) -> None:
-    completed = runner(complete(case.load(), case.head, case.options, num_detections=True))
+    completed = runner(complete(case.load(), case.head, case.options))
     counts = {}
     best = stated_best(case.file)
     assert best
@@ -57,7 +57,7 @@ def test_equals_a_decode_in_numpy(case: Case, score: float | None, photos: tuple
 
 @by_file
 def test_says_the_type_of_every_output(case: Case) -> None:
-    completed = runner(complete(case.load(), case.head, case.options, num_detections=True))
+    completed = runner(complete(case.load(), case.head, case.options))
     found = completed(photo(case, "collage_a")[0])
     rows = len(found["scores"])
     extras = {"extras": ((rows, 10), "float32")} if case.head == "yunet" else {}
@@ -72,7 +72,7 @@ def test_says_the_type_of_every_output(case: Case) -> None:
 
 @by_file
 def test_nothing_found_is_no_rows(case: Case) -> None:
-    completed = runner(complete(case.load(), case.head, case.options, num_detections=True))
+    completed = runner(complete(case.load(), case.head, case.options))
     found = completed(np.zeros_like(photo(case, "cat")[0]))
     assert [len(found[name]) for name in ("boxes", "scores", "classes")] == [0, 0, 0]
     assert found["num_detections"].tolist() == [0]
@@ -80,9 +80,7 @@ def test_nothing_found_is_no_rows(case: Case) -> None:
 
 @by_file
 def test_the_same_bytes_every_time(case: Case) -> None:
-    first, second = (
-        complete(case.load(), case.head, case.options, num_detections=True) for _ in range(2)
-    )
+    first, second = (complete(case.load(), case.head, case.options) for _ in range(2))
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(
         deterministic=True
     )
