@@ -4,6 +4,7 @@ import onnx
 
 from bridge.options import Options
 from bridge.surgery import runner
+from bridge.surgery.batch_topk import batch_topk
 from bridge.surgery.box_layout import fix_box_layout
 from bridge.surgery.runner import Dump, Pass, SurgeryResult
 from bridge.surgery.simplify import simplify
@@ -16,6 +17,8 @@ from bridge.surgery.simplify import simplify
 PASSES: tuple[Pass, ...] = (
     # Before anything that looks at what a suppression reads: from here on that is corners.
     Pass("fix-box-layout", fix_box_layout),
+    # Before the small steps below blur which branches are alike.
+    Pass("batch-topk", batch_topk),
     # Last, so that it also clears what the passes before it left behind.
     Pass("simplify", simplify),
 )
