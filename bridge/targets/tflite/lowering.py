@@ -107,6 +107,10 @@ class _Plan:
             pass
         return name
 
+    def internal_output(self, name: str) -> str:
+        """What an output is called until the parts are linked: an input may have its name."""
+        return self.internal(f"output/{name}")
+
 
 def _input(port: Port, plan: _Plan) -> Port:
     if port.name not in plan.nhwc_ports:
@@ -122,10 +126,10 @@ def _files(plan: _Plan) -> tuple[dict[str, bytes], tuple[LoweredNms, ...]]:
         return {"model": content}, nms
     network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc)
     front = _front(plan, network)
-    whole, nms = _tail(plan, lambda emitter: _receive(emitter, plan, network), plan.internal)
-    outputs = {port.name: plan.internal(port.name) for port in plan.form.outputs}
+    whole, nms = _tail(plan, lambda emitter: _receive(emitter, plan, network), plan.internal_output)
+    outputs = {port.name: plan.internal_output(port.name) for port in plan.form.outputs}
     alone, _ = _tail(plan, lambda emitter: _declare(emitter, plan.cut.border))
-    shown = {name: plan.internal(name) for name in plan.cut.border}
+    shown = {name: plan.internal_output(name) for name in plan.cut.border}
     return {
         "model": link([*front, Part(whole)], plan.inputs, outputs),
         "tail": alone,
@@ -176,7 +180,7 @@ def _border(plan: _Plan, network: Network) -> bytes:
     emitter = _emitter(plan, [])
     _receive(emitter, plan, network)
     for name in plan.cut.border:
-        emitter.builder.output(plan.internal(name), emitter.tensor(name))
+        emitter.builder.output(plan.internal_output(name), emitter.tensor(name))
     return emitter.builder.pack()
 
 
