@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from bridge.pytorch.source import SEED, Wrapped
 
-_CANDIDATES = 900
-"""Class scores above the score threshold, on the pictures the weights are made for."""
+_CANDIDATES = 300
+"""Class scores above the score threshold, in one of the pictures the weights are made for."""
+
+_PICTURES = 3
 
 _NORMS = (nn.BatchNorm2d, torchvision.ops.misc.FrozenBatchNorm2d)
 
@@ -88,9 +90,9 @@ def _head(model: nn.Module) -> _Head | None:
     if isinstance(model, detection.fcos.FCOS):
         logits = (model.head.classification_head.cls_logits,)
         deltas = (model.head.regression_head.bbox_reg,)
-        # The score is sqrt(class * centre-ness), and the centre-ness is about a half. Regressions
-        # are distances to the four sides: below zero there is no box.
-        return _Head(logits, deltas, 1, 2 * model.score_thresh**2, softmax=False, centre=1.5)
+        # The score is sqrt(class * centre-ness), and no centre-ness exceeds 1. Regressions are
+        # distances to the four sides: below zero there is no box.
+        return _Head(logits, deltas, 1, model.score_thresh**2, softmax=False, centre=1.5)
     return None
 
 
@@ -178,34 +180,47 @@ def _written(model: Wrapped, pictures: Tensor, layers: Sequence[nn.Module]) -> l
 
 
 def _let_pass(head: _Head, written: Sequence[Tensor]) -> None:
-    """Shift the biases so that about `_CANDIDATES` class probabilities exceed the threshold."""
-    rows = torch.cat([_anchors(output, head.classes) for output in written]).double()
-    odds = math.log(head.threshold / (1 - head.threshold))
-    if head.softmax:
-        # exp(l) / (exp(b + x) + S) > t, S the sum over all classes but the background b: solved
-        # for the x at which a class stops to exceed t.
-        others = rows[:, 1:].exp()
-        rest = others / head.threshold - others.sum(1, keepdim=True)
-        limits = rest[rest > 0].log() - rows[:, :1].expand_as(rest)[rest > 0]
-    else:
-        limits = odds - rows
-    shift = _in_a_gap(limits.flatten(), largest=head.softmax)
+    """Shift the biases so that about `_CANDIDATES` class probabilities exceed the threshold.
+
+    That many in the picture of the three that is in the middle. The rows of a linear layer do not
+    tell which picture they are from: of them, that many for each.
+    """
+    pictures = list(zip(*(_anchors(output, head.classes) for output in written), strict=True))
+    passing = _CANDIDATES if len(pictures) > 1 else _CANDIDATES * _PICTURES
+    shifts = [_in_a_gap(_limits(head, torch.cat(rows)), head, passing) for rows in pictures]
+    shift = torch.stack(shifts).median()
     for layer in head.logits:
         bias: Any = layer.bias
         bias.view(-1, head.classes)[:, 0].add_(shift.to(bias))
 
 
-def _anchors(output: Tensor, classes: int) -> Tensor:
-    """Logits [1, anchors * classes, h, w] or [rows, classes] as rows of one anchor's classes."""
+def _limits(head: _Head, logits: Tensor) -> Tensor:
+    """For each class of each row the shift at which it passes the threshold."""
+    logits = logits.double()
+    if not head.softmax:
+        return math.log(head.threshold / (1 - head.threshold)) - logits.flatten()
+    # exp(l) / (exp(b + x) + S) = t, where S sums all classes but the background b, solved for x.
+    others = logits[:, 1:].exp()
+    rest = others / head.threshold - others.sum(1, keepdim=True)
+    return rest[rest > 0].log() - logits[:, :1].expand_as(rest)[rest > 0]
+
+
+def _anchors(output: Tensor, classes: int) -> list[Tensor]:
+    """Logits [B, anchors * classes, h, w] or [rows, classes] as rows [n, classes], by picture."""
     if output.dim() == 2:
-        return output
-    return output.flatten(2).view(-1, classes, output[0, 0].numel()).transpose(1, 2).flatten(0, 1)
+        return [output]
+    return [
+        one.view(-1, classes, one[0].numel()).transpose(1, 2).reshape(-1, classes) for one in output
+    ]
 
 
-def _in_a_gap(limits: Tensor, *, largest: bool) -> Tensor:
-    """A number that about `_CANDIDATES` limits are beyond, and none is near; 12 binary places."""
-    ordered = limits.sort(descending=largest).values
-    last = min(_CANDIDATES, len(ordered) - 2)
+def _in_a_gap(limits: Tensor, head: _Head, passing: int) -> Tensor:
+    """A shift with which about so many pass, none of them barely; 12 binary places.
+
+    Softmax shifts the background, so that more pass the lower it is.
+    """
+    ordered = limits.sort(descending=head.softmax).values
+    last = min(passing, len(ordered) - 2)
     around = ordered[last * 9 // 10 : last * 11 // 10 + 2]
     widest = int(around.diff().abs().argmax())
     return ((around[widest] + around[widest + 1]) * 2048).round() / 4096
