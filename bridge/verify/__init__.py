@@ -22,7 +22,7 @@ from bridge.verify.judge import Judge
 from bridge.verify.tail import BorderSet, prove_tail
 from bridge.verify.whole import judge_all, prove_static, prove_whole
 
-__all__ = ["Comparison", "Difference", "Kind", "Proof", "SetResult", "Verdict", "verify"]
+__all__ = ["Comparison", "Difference", "Kind", "Proof", "SetResult", "Verdict", "hold", "verify"]
 
 
 def verify(
@@ -88,14 +88,17 @@ def conclude(
         verdict = Verdict.MISMATCH
     elif suppresses and not detections:
         verdict = Verdict.INCONCLUSIVE
+    generated = {one.name for one in golden.sets if one.generated}
+    given = [one for one in results if one.inputs not in generated] or results
     return Comparison(
         verdict=verdict,
         inputs=len(golden.sets),
         detections=detections,
-        worst_box=max((one.worst_box for one in results), default=0.0),
-        worst_score=max((one.worst_score for one in results), default=0.0),
+        worst_box=max((one.worst_box for one in given), default=0.0),
+        worst_score=max((one.worst_score for one in given), default=0.0),
         unmatched=sum(d.reason is None for one in results for d in one.differences),
         runtime=golden.runtime,
+        deviation=max((one.deviation for one in results), default=0.0),
         noise=noise,
         caps=caps,
         failed=golden.failed,

@@ -1,5 +1,6 @@
 """What a golden check came to: verdict, proofs, and every row that differs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,8 @@ FLOAT_NOISE = 1e-4
 Two correct implementations were seen to differ by 1e-7 to 2e-5; a wrong layout, weight or operator
 by more than 1e-3. It bounds what may be called noise: decisions are held to the noise measured.
 """
+
+_MOST_TEXTS = 50
 
 
 class Verdict(StrEnum):
@@ -106,7 +109,10 @@ class Comparison:
     Attributes:
         inputs: how many sets of golden inputs were compared.
         detections: matched one to one over all sets; the fewest of all thread counts.
-        worst_box: in the model's units.
+        worst_box: in the model's units, on the user's inputs where there are any: noise can make
+            boxes of any size.
+        worst_score: likewise.
+        deviation: the same over all sets, relative to the size of the numbers.
         unmatched: rows on either side without a partner, or out of order, that nothing excuses.
         noise: of the network at its border, relative to the size of the numbers; None where
             nothing stands before the border.
@@ -122,6 +128,7 @@ class Comparison:
     worst_score: float
     unmatched: int
     runtime: str
+    deviation: float = 0.0
     noise: float | None = None
     caps: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -149,12 +156,13 @@ class Comparison:
             "worst_box": self.worst_box,
             "worst_score": self.worst_score,
             "unmatched": self.unmatched,
+            "deviation": self.deviation,
             "noise": self.noise,
             "runtime": self.runtime,
             "caps": list(self.caps),
-            "problems": list(self.problems),
-            "excused": [str(difference) for difference in self.excused],
-            "decisions": [f"{s.inputs}: {text}" for s in self.sets for text in s.decisions],
+            "problems": _shortened(self.problems),
+            "excused": _shortened([str(difference) for difference in self.excused]),
+            "decisions": _shortened([f"{s.inputs}: {t}" for s in self.sets for t in s.decisions]),
             "failed": list(self.failed),
             "proofs": [
                 {"name": p.name, "sets": p.sets, "exact": p.exact, "note": p.note}
@@ -172,3 +180,9 @@ class Comparison:
                 for one in self.sets
             ],
         }
+
+
+def _shortened(texts: Sequence[str]) -> list[str]:
+    """A list that a person can read, and how much of it is hidden."""
+    hidden = len(texts) - _MOST_TEXTS
+    return [*texts[:_MOST_TEXTS], *([f"and {hidden} more"] if hidden > 0 else [])]

@@ -19,11 +19,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GoldenSet:
-    """One set of inputs and the outputs of the source model on it."""
+    """One set of inputs and the outputs of the source model on it.
+
+    Attributes:
+        generated: the inputs are noise, not a photo or the user's own numbers.
+    """
 
     name: str
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def record(
             failed.append(f"{one.name}: {' '.join(str(error).split())}")
             continue
         outputs = dict(zip(names, map(np.asarray, values), strict=True))
-        made.append(GoldenSet(one.name, one.arrays, outputs))
+        made.append(GoldenSet(one.name, one.arrays, outputs, one.generated))
     if not made:
         raise InconclusiveError(
             f"onnxruntime runs {source.path} on none of {len(sets)} inputs ({failed[0]}); "
@@ -133,7 +138,7 @@ def save(golden: Golden, path: Path) -> None:
         "runtime": golden.runtime,
         "seed": golden.seed,
         "names": names,
-        "sets": [one.name for one in golden.sets],
+        "sets": [{"name": one.name, "generated": one.generated} for one in golden.sets],
         "failed": list(golden.failed),
     }
     stream = io.BytesIO()
@@ -155,11 +160,12 @@ def load(path: Path) -> Golden:
         names = meta["names"]
         sets = tuple(
             GoldenSet(
-                name,
+                one["name"],
                 {n: arrays[f"set/{i}/input/{j}"] for j, n in enumerate(names["input"])},
                 {n: arrays[f"set/{i}/output/{j}"] for j, n in enumerate(names["output"])},
+                one["generated"],
             )
-            for i, name in enumerate(meta["sets"])
+            for i, one in enumerate(meta["sets"])
         )
         return Golden(
             source_file=meta["source"]["file"],

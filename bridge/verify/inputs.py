@@ -19,10 +19,15 @@ _PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 @dataclass(frozen=True, slots=True)
 class InputSet:
-    """One set of inputs by name, in the source's layout, frozen inputs left out."""
+    """One set of inputs by name, in the source's layout, frozen inputs left out.
+
+    Attributes:
+        generated: it is noise, not a photo or the user's own numbers.
+    """
 
     name: str
     arrays: Mapping[str, Array]
+    generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def input_sets(
         freeze=options.freeze,
     )
     generated = [
-        InputSet(f"noise ({kind})", _unfrozen(arrays, options))
+        InputSet(f"noise ({kind})", _unfrozen(arrays, options), generated=True)
         for kind, arrays in zip(InputKind, noise, strict=True)
     ]
     sets = list(generated)

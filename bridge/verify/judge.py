@@ -82,8 +82,8 @@ class Judge:
         self._outputs = [value.name for value in model.graph.output]
         observed = [name for call in self.calls for name in _tensors(call)]
         wanted = list(dict.fromkeys([*self._outputs, *self.border, *observed]))
-        self._whole = _Part(_with_outputs(model, wanted, self.types))
-        tail = _behind(model, self.border, wanted, self.types)
+        self._whole = _Part(with_outputs(model, wanted, self.types))
+        tail = behind(model, self.border, wanted, self.types)
         self.operators = frozenset(node.op_type for node in tail.graph.node)
         self.tolerance = _tolerance(tail, self.types)
         self._tail = self._whole if self.whole_is_tail else _Part(tail)
@@ -144,7 +144,7 @@ def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, element, kind.shape)
 
 
-def _with_outputs(
+def with_outputs(
     model: onnx.ModelProto, names: Sequence[str], types: Mapping[str, TensorType]
 ) -> onnx.ModelProto:
     """The model with further tensors as outputs, as far as nodes make them."""
@@ -158,7 +158,7 @@ def _with_outputs(
     return copy
 
 
-def _behind(
+def behind(
     model: onnx.ModelProto,
     border: Sequence[str],
     names: Sequence[str],

@@ -23,8 +23,17 @@ from bridge.verify.rows import (
 
 EPSILON = float(np.finfo(np.float32).eps)
 
+_SAME_OBJECT = 0.5
+"""The overlap from which two boxes are told to be one object that moved; it excuses nothing."""
+
 _MOST_MOVED = 200
 """Rows on either side beyond which nobody reads which of them moved where."""
+
+_STABLE = 0.25
+"""The share of rows that noise alone may lose before the set is no measure of the others."""
+
+_PATIENCE = 20
+"""Replays in a row without news after which more of them are not worth their time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +223,20 @@ def _with(result: SetResult, pair: _Pair, *, detecting: bool) -> SetResult:
 
 def _moved(pair: _Pair, found: Matching) -> dict[int, int]:
     """Lost rows and the extra rows that are the same object, by overlap."""
-    if max(len(found.lost), len(found.extra)) > _MOST_MOVED:
+    if pair.columns.boxes is None or max(len(found.lost), len(found.extra)) > _MOST_MOVED:
         return {}
+    corners = slice(pair.columns.boxes, pair.columns.boxes + 4)
+    lost, extra = list(found.lost), list(found.extra)
+    overlap = overlaps(pair.expected.values[lost, corners], pair.found.values[extra, corners])
+    same = (pair.expected.exact[lost][:, None] == pair.found.exact[extra][None]).all(axis=2)
+    overlap = np.where(same, overlap, 0)
     moved: dict[int, int] = {}
-    for lost in found.lost:
-        for extra in found.extra:
-            if extra not in moved.values() and overlaps(
-                pair.expected, pair.found, pair.columns, lost, extra
-            ):
-                moved[lost] = extra
-                break
+    for row in range(len(lost)):
+        if not len(extra) or not overlap[row].max() >= _SAME_OBJECT:
+            continue
+        best = int(overlap[row].argmax())
+        moved[lost[row]] = extra[best]
+        overlap[:, best] = 0
     return moved
 
 
@@ -251,54 +264,123 @@ def _text(rows: Table, row: int) -> str:
 
 
 def _excused(result: SetResult, pairs: Sequence[_Pair], replays: Replays) -> SetResult:
-    """The result with a reason at every difference that a replay shows."""
-    open_questions = {str(pair.group): _Questions(pair) for pair in pairs}
-    differences = list(result.differences)
+    """The result with a reason at every difference that measured noise explains.
+
+    A row may pass another whose score is no further away than scores moved in this run. All else is
+    left to the replays, and to whether they leave enough rows standing to judge by. They end when
+    all is explained, or when they have long said nothing new.
+    """
+    questions = {str(pair.group): _Questions(pair) for pair in pairs}
+    differences = [
+        replace(difference, reason=questions[difference.outputs].near_tie(difference))
+        for difference in result.differences
+    ]
+    if all(difference.reason for difference in differences):
+        return replace(result, differences=tuple(differences))
     decisions: tuple[str, ...] = ()
+    silent = 0
     for replayed in replays(result.deviation):
-        helped = False
-        for pair in pairs:
-            open_questions[str(pair.group)].learn(table(pair.group, replayed.outputs))
-        for index, difference in enumerate(differences):
-            question = open_questions[difference.outputs]
-            if difference.reason is None and question.explains(difference):
-                differences[index] = replace(difference, reason=replayed.reason)
-                helped = True
-        if helped and not decisions:
+        learnt = [
+            question.learn(table(question.pair.group, replayed.outputs))
+            for question in questions.values()
+        ]
+        silent = 0 if any(learnt) else silent + 1
+        if any(learnt) and not decisions:
             decisions = replayed.decisions()
-        if all(difference.reason for difference in differences):
+        for index, difference in enumerate(differences):
+            if difference.reason is None and questions[difference.outputs].explains(difference):
+                differences[index] = replace(difference, reason=replayed.reason)
+        if silent == _PATIENCE or all(difference.reason for difference in differences):
             break
+    for index, difference in enumerate(differences):
+        reason = difference.reason or questions[difference.outputs].undecided()
+        differences[index] = replace(difference, reason=reason)
     return replace(result, differences=tuple(differences), decisions=decisions)
 
 
 @dataclass(slots=True)
 class _Questions:
-    """What the replays seen so far did to the rows of one group.
+    """What the replays seen so far did to the rows of one group that differ.
 
     Attributes:
-        lost: expected rows that some replay loses.
-        extra: found rows that some replay has and the expectation has not.
-        inverted: for an expected row, the rows whose order relative to it some replay inverts.
+        lost: lost rows that some replay loses as well.
+        extra: extra rows that some replay has as well.
+        moved: lost rows and the extra rows they became.
+        passed: for a row out of order, the rows it passed whose scores are not as near as noise.
+        inverted: those of them that it passes in some replay as well.
+        noise: how far the scores of matched rows moved.
+        unstable: expected rows that some replay loses.
     """
 
     pair: _Pair
     lost: set[int] = field(default_factory=set)
     extra: set[int] = field(default_factory=set)
-    inverted: dict[int, set[int]] = field(default_factory=dict)
     found: Matching = field(init=False)
+    moved: dict[int, int] = field(init=False)
+    passed: dict[int, set[int]] = field(init=False)
+    inverted: dict[int, set[int]] = field(init=False)
+    noise: float = field(init=False)
+    unstable: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.found = self.pair.match()
+        self.moved = _moved(self.pair, self.found)
+        self.noise = self._score_noise()
+        self.passed = {row: self._passed(row) for row in self.found.reordered}
+        self.inverted = {row: set() for row in self.passed}
 
-    def learn(self, replayed: Table) -> None:
-        """Take in one replay's rows."""
+    def _score_noise(self) -> float:
+        column = self.pair.columns.score
+        if column is None or not len(self.found.pairs):
+            return 0.0
+        expected, found = self.found.pairs.T
+        moved = self.pair.expected.values[expected, column] - self.pair.found.values[found, column]
+        return float(np.abs(moved).max())
+
+    def _passed(self, row: int) -> set[int]:
+        passed = _inverted(self.found, row)
+        if not self.noise:
+            return passed
+        scores = self.pair.expected.values[:, self.pair.columns.score]
+        return {other for other in passed if abs(scores[row] - scores[other]) > 2 * self.noise}
+
+    def near_tie(self, difference: Difference) -> str | None:
+        """Why a row may be out of order: scores moved by half the gap between those it passed."""
+        if difference.kind is not Kind.REORDERED or self.passed[difference.row]:
+            return None
+        return f"it passed scores less than 2 x {self.noise:.1e} away, and scores moved by that"
+
+    def learn(self, replayed: Table) -> bool:
+        """Take in one replay's rows; whether they say anything new."""
+        known = self._size()
         to_expected = self.pair.match(replayed)
-        self.lost.update(to_expected.lost)
-        new = set(to_expected.extra)
-        to_found = match(self.pair.found, replayed, self.pair.columns, self.pair.limits)
-        self.extra.update(int(row) for row, other in to_found.pairs if other in new)
-        for row in self.found.reordered:
-            self.inverted.setdefault(row, set()).update(_inverted(to_expected, row))
+        self.unstable.update(to_expected.lost)
+        self.lost.update(set(self.found.lost) & set(to_expected.lost))
+        if self.found.extra:
+            new = set(to_expected.extra)
+            to_found = match(self.pair.found, replayed, self.pair.columns, self.pair.limits)
+            shared = {int(row) for row, other in to_found.pairs if other in new}
+            self.extra.update(set(self.found.extra) & shared)
+        for row, passed in self.passed.items():
+            self.inverted[row].update(passed & _inverted(to_expected, row))
+        return self._size() > known
+
+    def undecided(self) -> str | None:
+        """Why the whole table says nothing: noise alone turns much of it over.
+
+        Scores that all reach 1, or boxes that are all the same, tie; what is selected among them
+        then follows from the last bit.
+        """
+        rows = len(self.pair.expected)
+        if len(self.unstable) < _STABLE * rows or not rows:
+            return None
+        return (
+            f"nothing decides here: onnxruntime itself loses {len(self.unstable)} of {rows} rows "
+            "under that noise"
+        )
+
+    def _size(self) -> int:
+        return len(self.lost) + len(self.extra) + sum(map(len, self.inverted.values()))
 
     def explains(self, difference: Difference) -> bool:
         """Whether the replays did the same to this row."""
@@ -308,10 +390,9 @@ class _Questions:
             case Kind.EXTRA:
                 return difference.row in self.extra
             case Kind.MOVED:
-                moved = _moved(self.pair, self.found)[difference.row]
-                return difference.row in self.lost and moved in self.extra
+                return difference.row in self.lost and self.moved[difference.row] in self.extra
             case Kind.REORDERED:
-                return _inverted(self.found, difference.row) <= self.inverted[difference.row]
+                return self.passed[difference.row] == self.inverted[difference.row]
 
 
 def _inverted(matching: Matching, row: int) -> set[int]:

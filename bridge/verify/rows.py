@@ -12,8 +12,6 @@ from bridge.targets.base import Array, Port
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_SAME_OBJECT = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -57,18 +55,19 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the float columns of a group are, told from its expected rows.
+    """What the float columns of a group are, told from the expected rows of all runs.
 
     Attributes:
         boxes: where the four corners of a box start, if a column block has them.
+        score: the column that orders rows: of those that are no coordinates, the one with the most
+            different numbers; None where none has many.
         coordinates: bool[V]; boxes, points, and whatever else exceeds 1.
-        scales: float64[V]; the size that a rounding error of the column is relative to.
         widths: how many columns each float output has.
     """
 
     boxes: int | None
+    score: int | None
     coordinates: NDArray[np.bool_]
-    scales: Floats
     widths: tuple[int, ...]
 
 
@@ -144,37 +143,25 @@ def table(group: Group, outputs: Mapping[str, Array]) -> Table:
 
 
 def columns(tables: Sequence[Table]) -> Columns:
-    """What the float columns are, told from all expected rows of a group.
-
-    The numbers of a box share one size, and so do all columns that exceed 1 (coordinates in
-    pixels); the others (scores, fractions) share theirs. A size is the 99th percentile of the
-    magnitudes, so that one box thrown far out makes no tolerance for the others.
-    """
+    """What the float columns are: a column that exceeds 1 holds coordinates, not scores."""
     values = np.concatenate([one.values for one in tables])
-    sizes = sizes_of(values)
-    coordinates = np.zeros(len(sizes), bool)
-    scales = np.zeros(len(sizes))
+    largest = np.abs(np.where(np.isfinite(values), values, 0)).max(axis=0, initial=0)
+    coordinates = largest > 1
     boxes = None
     start = 0
     for width in tables[0].widths:
-        block = slice(start, start + width)
-        large = sizes[block] > 1
-        if _starts_with_corners(values[:, block]):
+        if _starts_with_corners(values[:, start : start + width]):
             boxes = start if boxes is None else boxes
-            large[:4] = True
-        for members in (large, ~large):
-            scales[block][members] = sizes[block][members].max(initial=0)
-        coordinates[block] = large
+            coordinates[start : start + 4] = True
         start += width
-    return Columns(boxes, coordinates, scales, tables[0].widths)
+    return Columns(boxes, _score(values, ~coordinates), coordinates, tables[0].widths)
 
 
-def sizes_of(values: NDArray[np.floating]) -> Floats:
-    """99th percentile of the magnitude of every column, what is not finite left out."""
-    magnitudes = np.abs(np.where(np.isfinite(values), values, 0)).astype(np.float64)
-    if not len(magnitudes):
-        return np.zeros(values.shape[1:])
-    return np.asarray(np.quantile(magnitudes, 0.99, axis=0, method="higher"), np.float64)
+def _score(values: Floats, candidates: NDArray[np.bool_]) -> int | None:
+    different = [len(np.unique(column)) for column in values.T[candidates]]
+    if not different or max(different) * 4 < len(values):
+        return None
+    return int(np.flatnonzero(candidates)[int(np.argmax(different))])
 
 
 def _starts_with_corners(values: Floats) -> bool:
@@ -185,46 +172,56 @@ def _starts_with_corners(values: Floats) -> bool:
     return values.shape[1] > 4 and bool((low <= high).all())
 
 
-def deviations(
-    expected: NDArray[np.floating], found: NDArray[np.floating], columns: Columns
-) -> Floats:
-    """Distance of every number, relative to its size: float64[R, V].
+def sizes(table: Table, columns: Columns) -> Floats:
+    """What a rounding error of each number is relative to: float64[R, V].
 
-    The size of a number is the largest of itself, the scale of its column and, for a coordinate,
-    the other coordinates of the row. See `relative`.
+    Its own magnitude, for a coordinate the largest of its row's, yet no less than what is usual
+    among the rows: the corner of a box at the edge of an image is as rough as that of any other.
     """
-    sizes = np.maximum(np.where(np.isfinite(expected), np.abs(expected), 0), columns.scales)
+    made: Floats = np.abs(np.where(np.isfinite(table.values), table.values, 0))
     start = 0
     for width in columns.widths:
         members = start + np.flatnonzero(columns.coordinates[start : start + width])
         if len(members):
-            sizes[..., members] = sizes[..., members].max(axis=-1, keepdims=True)
+            made[:, members] = made[:, members].max(axis=1, keepdims=True)
         start += width
-    return relative(expected, found, sizes)
+    for column in made.T:
+        column[:] = np.maximum(column, usual(column))
+    return made
 
 
-def relative(expected: NDArray[np.floating], found: NDArray[np.floating], sizes: Floats) -> Floats:
-    """Distances in units of `sizes`.
+def usual(magnitudes: Floats) -> float:
+    """The median of what is not zero: neither a few huge numbers nor many zeros move it."""
+    some = magnitudes[magnitudes > 0]
+    return float(np.median(some)) if len(some) else 0.0
+
+
+def relative(expected: Floats, found: Floats, scales: Floats) -> Floats:
+    """Deviations: distances in units of `scales`.
 
     NaN is equal to NaN, an infinity to itself; what is not finite is infinitely far from the rest.
     """
     same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        distance = np.abs(expected - found) / sizes
+        distance = np.abs(expected - found) / scales
     return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
 def match(expected: Table, found: Table, columns: Columns, limits: Floats) -> Matching:
     """Match rows one to one: equal integers, and floats whose deviations are within `limits`.
 
+    A deviation is a distance relative to `sizes` of the expected number.
+
     Rows of the same place are tried first; elsewhere the earliest free partner is taken, so that
     rows that cannot be told apart keep their order. The number of pairs is the largest possible.
     """
-    partner = _in_place(expected, found, columns, limits)
+    scales = sizes(expected, columns)
+    partner = _in_place(expected, found, scales, limits)
     if partner is None:
-        partner = _partners(expected, found, columns, limits)
+        partner = _partners(expected, found, scales, limits)
     pairs = np.array([(i, j) for i, j in enumerate(partner) if j >= 0], np.int64).reshape(-1, 2)
-    apart = deviations(expected.values[pairs[:, 0]], found.values[pairs[:, 1]], columns)
+    one, other = pairs.T
+    apart = relative(expected.values[one], found.values[other], scales[one])
     taken = set(pairs[:, 1].tolist())
     return Matching(
         pairs=pairs,
@@ -235,17 +232,17 @@ def match(expected: Table, found: Table, columns: Columns, limits: Floats) -> Ma
     )
 
 
-def _in_place(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[int] | None:
+def _in_place(expected: Table, found: Table, scales: Floats, limits: Floats) -> list[int] | None:
     """Every row's own place where all rows match there, which is nearly always."""
     if len(expected) != len(found) or not np.array_equal(expected.exact, found.exact):
         return None
-    apart = deviations(expected.values, found.values, columns)
+    apart = relative(expected.values, found.values, scales)
     return list(range(len(expected))) if (apart <= limits).all() else None
 
 
-def _partners(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[int]:
+def _partners(expected: Table, found: Table, scales: Floats, limits: Floats) -> list[int]:
     """For every expected row its found row or -1: a largest matching, by augmenting paths."""
-    near = _candidates(expected, found, columns, limits)
+    near = _candidates(expected, found, scales, limits)
     owner = [-1] * len(found)
     partner = [-1] * len(expected)
     for row, candidates in enumerate(near):
@@ -279,19 +276,19 @@ def _augment(row: int, near: list[list[int]], owner: list[int], partner: list[in
             return
 
 
-def _candidates(expected: Table, found: Table, columns: Columns, limits: Floats) -> list[list[int]]:
+def _candidates(expected: Table, found: Table, scales: Floats, limits: Floats) -> list[list[int]]:
     """For every expected row the found rows that it may be, in their order."""
     keys: dict[bytes, list[int]] = {}
     for index, row in enumerate(found.exact):
         keys.setdefault(row.tobytes(), []).append(index)
     members = {key: np.array(rows, np.int64) for key, rows in keys.items()}
     near: list[list[int]] = []
-    for exact, values in zip(expected.exact, expected.values, strict=True):
+    for exact, values, size in zip(expected.exact, expected.values, scales, strict=True):
         rows = members.get(exact.tobytes())
         if rows is None:
             near.append([])
             continue
-        apart = deviations(values, found.values[rows], columns)
+        apart = relative(values, found.values[rows], size)
         near.append(rows[(apart <= limits).all(axis=1)].tolist())
     return near
 
@@ -317,20 +314,18 @@ def _outside_order(places: list[int]) -> list[int]:
     return [index for index in range(len(places)) if index not in kept]
 
 
-def overlaps(expected: Table, found: Table, columns: Columns, lost: int, extra: int) -> bool:
-    """Whether an unmatched row and another are the same object moved: same integers, IoU >= 0.5."""
-    if columns.boxes is None or not np.array_equal(expected.exact[lost], found.exact[extra]):
-        return False
-    corners = slice(columns.boxes, columns.boxes + 4)
-    return intersection_over_union(
-        expected.values[lost, corners], found.values[extra, corners]
-    ) >= (_SAME_OBJECT)
+def overlaps(first: Floats, second: Floats) -> Floats:
+    """Intersection over union of every box [M, 4] with every other [N, 4]: float64[M, N].
 
-
-def intersection_over_union(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
-    """Of two boxes given by any two opposite corners; 0 where they have no area."""
-    low_a, high_a = np.minimum(first[:2], first[2:]), np.maximum(first[:2], first[2:])
-    low_b, high_b = np.minimum(second[:2], second[2:]), np.maximum(second[:2], second[2:])
-    inner = np.clip(np.minimum(high_a, high_b) - np.maximum(low_a, low_b), 0, None).prod()
-    union = (high_a - low_a).prod() + (high_b - low_b).prod() - inner
-    return float(inner / union) if union > 0 else 0.0
+    A box is given by any two opposite corners; one without area overlaps nothing.
+    """
+    one, other = first[:, None], second[None]
+    low = np.maximum(*(np.minimum(boxes[..., :2], boxes[..., 2:]) for boxes in (one, other)))
+    high = np.minimum(*(np.maximum(boxes[..., :2], boxes[..., 2:]) for boxes in (one, other)))
+    with np.errstate(all="ignore"):
+        inner = np.clip(high - low, 0, None).prod(axis=-1)
+        union = np.abs(one[..., 2:] - one[..., :2]).prod(axis=-1) + (
+            np.abs(other[..., 2:] - other[..., :2]).prod(axis=-1) - inner
+        )
+        share = inner / union
+    return np.where((union > 0) & np.isfinite(share), share, 0.0)
