@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from bridge.surgery.static.call import Call, axes, constants, copy
+from bridge.surgery.static.counts import maximum
 from bridge.surgery.static.exactness import adds_in_packets, single_row
 from bridge.surgery.static.graph import Graph
+from bridge.surgery.static.integers import lo
 from bridge.surgery.static.lattice import (
     Dim,
     Group,
@@ -17,7 +19,7 @@ from bridge.surgery.static.lattice import (
     position_space,
     tagged,
 )
-from bridge.surgery.static.rows import as_dtype, compact, data, fill
+from bridge.surgery.static.rows import as_dtype, choose, compact, data, fill
 from bridge.surgery.static.selection import extreme_of, filled_last
 
 _ADDING = frozenset(
@@ -35,6 +37,8 @@ def reduce(g: Graph, call: Call) -> Tensor:
     """
     x = data(g, call.input(0))
     over = _axes(call, x.rank)
+    if not over:
+        return x
     adds_floats = call.op_type in _ADDING and x.dtype.kind == "f"
     if adds_floats:
         x = _in_order(g, call, x, over)
@@ -50,10 +54,22 @@ def reduce(g: Graph, call: Call) -> Tensor:
         return copy(g, call.with_inputs(rows, *call.inputs[1:]))
 
     result = compute(x)
+    if masked and call.op_type in ("ReduceMax", "ReduceMin") and x.dtype.kind in "iu":
+        result = _zero_without_rows(g, result, [x.dims[k] for k in masked])
     kept = [k for k, _ in x.groups if k not in over]
     if adds_floats and len(kept) == 1 and not adds_in_packets(x.shape, over):
         result = single_row(g, x, kept[0], result, compute)
     return tagged(result, dims)
+
+
+def _zero_without_rows(g: Graph, result: Tensor, over: list[Dim]) -> Tensor:
+    """Onnxruntime's maximum and minimum of no integers at all is 0."""
+    for dim in over:
+        if lo(count(dim)) == 0:
+            none = g.emit("Equal", [g.count(count(dim)), g.int64(0)])
+            shaped = g.emit("Reshape", [none, g.int64()]) if not result.rank else none
+            result = choose(g, shaped, g.constant(np.zeros((), result.dtype)), result)
+    return result
 
 
 def _in_order(g: Graph, call: Call, x: Tensor, over: list[int]) -> Tensor:
@@ -98,7 +114,8 @@ def _mean(
     total = g.emit("ReduceSum", [x, g.int64(*over)], keepdims=int(keep))
     number = g.int64(int(np.prod([x.shape[k] for k in over if k not in masked])))
     for k in masked:
-        number = g.emit("Mul", [number, g.count(count(x.dims[k]))])
+        number = g.emit("Mul", [number, g.count(maximum(g, count(x.dims[k]), 1))])
+    number = number if total.rank else g.emit("Squeeze", [number, g.int64(0)])
     return tagged(g.emit("Div", [total, as_dtype(g, number, x.dtype)]), dims)
 
 

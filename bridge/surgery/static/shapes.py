@@ -94,6 +94,8 @@ def _solved(x: Tensor, target: list[Int]) -> list[Int]:
         solved = factor if isinstance(factor, int) and rest * factor == total else None
     elif total is None:
         solved = _by_cancelling([count(dim) for dim in x.dims], [n for n in target if n != -1])
+    if solved is None and total is None:
+        raise NoRuleError("reshapes two data-dependent axes into one, or one into two")
     if solved is None:
         raise NoRuleError(f"cannot solve the -1 in the target shape for {x.shape}")
     return [solved if n == -1 else n for n in target]
