@@ -8,6 +8,9 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.ops import batched_nms
 
+from bridge.pytorch.random_weights import make_detect
+from bridge.pytorch.source import Wrapped
+
 Pair = namedtuple("Pair", ["first", "second"])
 
 
@@ -175,3 +178,23 @@ def tiny(kind: str, size: int = 64, classes: int = 3) -> nn.Module:
             **limits,
         )
     return made
+
+
+def random_ssd() -> nn.Module:
+    return _detecting("ssd")
+
+
+def random_retinanet() -> nn.Module:
+    return _detecting("retinanet")
+
+
+def random_fcos() -> nn.Module:
+    return _detecting("fcos")
+
+
+def _detecting(kind: str) -> nn.Module:
+    """A tiny detector of torchvision with weights that detect something."""
+    model = Wrapped(tiny(kind)).eval()
+    make_detect(model, (1, 3, 64, 64))
+    detector: nn.Module = model.model
+    return detector

@@ -1,0 +1,36 @@
+"""From PyTorch all the way: the two programs people reported, and torchvision's one-stage kinds."""
+
+from pathlib import Path
+
+import pytest
+
+import bridge
+from bridge.export import export
+from bridge.pytorch import Exporter, Input
+from bridge.verify import Verdict
+
+MODELS = "tests.pytorch.models"
+PROGRAMS = [
+    pytest.param("two_convolutions", (1, 3, 32, 32), id="two-convolutions"),
+    pytest.param("yolo", (1, 3, 64, 64), id="yolo"),
+    pytest.param("random_ssd", (1, 3, 64, 64), id="ssd"),
+    pytest.param("random_retinanet", (1, 3, 64, 64), id="retinanet"),
+    pytest.param("random_fcos", (1, 3, 64, 64), id="fcos"),
+]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("target", ["tflite", "tvm"])
+@pytest.mark.parametrize("exporter", Exporter)
+@pytest.mark.parametrize(("program", "shape"), PROGRAMS)
+def test_a_program_becomes_an_artifact(
+    tmp_path: Path, program: str, shape: tuple[int, ...], exporter: Exporter, target: str
+) -> None:
+    model = tmp_path / "model.onnx"
+    export(f"{MODELS}:{program}", model, [Input("images", shape)], exporter=exporter)
+    result = bridge.convert(model, target, tmp_path / "artifact")
+    result.check()
+    assert result.comparison is not None
+    assert result.comparison.verdict is Verdict.MATCH
+    assert result.comparison.detections > 0
