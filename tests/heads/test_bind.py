@@ -180,6 +180,23 @@ def test_half_precision_outputs_become_float32() -> None:
     assert {found["boxes"].dtype, found["scores"].dtype} == {np.dtype(np.float32)}
 
 
+@pytest.mark.parametrize(("ir_version", "opset"), [(3, 9), (4, 11), (8, 17), (10, 20)])
+def test_old_and_new_files(ir_version: int, opset: int) -> None:
+    """Before IR 4 every initializer is listed as an input, and some exporters do it still."""
+    model = two_alike("boxes", "scores")
+    model.ir_version, model.opset_import[0].version = ir_version, opset
+    if ir_version < 8:
+        model.graph.input.extend(
+            helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+            for t in model.graph.initializer
+        )
+    onnx.checker.check_model(model)
+    completed = complete(model, "boxes", HeadOptions(-10, 1, 1000))
+    assert [value.name for value in completed.graph.input] == ["image"]
+    found = runner(completed)(image(SIZE))
+    assert found["scores"].max() == runner(model)(image(SIZE))["scores"].max()
+
+
 def test_symbolic_sizes_are_fixed_or_asked_for() -> None:
     model = two_alike("boxes", "scores")
     dims = model.graph.input[0].type.tensor_type.shape.dim
