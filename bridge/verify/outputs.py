@@ -86,23 +86,26 @@ def _padding(port: Port, axis: int, array: Array, count: Array, name: str) -> It
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How outputs are read as tables, what their columns are, and how near is near.
+    """How outputs are read as tables, and what their columns are.
 
     Attributes:
-        limits: per group float64[V]; the deviation up to which two numbers are the same.
+        rounding: per group float64[V]; the deviation that the target itself is entitled to.
         detecting: per group; whether its rows are detections.
     """
 
     groups: tuple[Group, ...]
     columns: tuple[Columns, ...]
-    limits: tuple[Floats, ...]
+    rounding: tuple[Floats, ...]
     detecting: tuple[bool, ...]
+
+    def limits(self, limit: float) -> tuple[Floats, ...]:
+        """Per group, the deviation up to which two numbers of a column are the same."""
+        return tuple(np.maximum(rounding, limit) for rounding in self.rounding)
 
 
 def scheme(
     ports: Sequence[Port],
     expected: Sequence[Mapping[str, Array]],
-    limit: float,
     rounding: Mapping[str, int],
 ) -> Scheme:
     """The scheme for the outputs that `ports` describe.
@@ -110,23 +113,21 @@ def scheme(
     Args:
         ports: of the artifact.
         expected: the trimmed outputs of all runs, which tell what is a coordinate.
-        limit: the deviation allowed in every float.
-        rounding: outputs that may be off by so many units in the last place all the same.
+        rounding: outputs that may be off by so many units in the last place.
     """
     found = groups(ports)
     kinds = tuple(columns([table(group, run) for run in expected]) for group in found)
     floats = {port.name for port in ports if np.dtype(port.dtype).kind == "f"}
-    limits = []
+    allowed = []
     for group, kind in zip(found, kinds, strict=True):
-        names = [name for name in group.axes if name in floats]
-        allowed = [max(limit, rounding.get(name, 0) * EPSILON) for name in names]
-        limits.append(np.repeat(np.array(allowed, np.float64), kind.widths))
+        ulps = [rounding.get(name, 0) for name in group.axes if name in floats]
+        allowed.append(EPSILON * np.repeat(np.array(ulps, np.float64), kind.widths))
     padded = any(group.count for group in found)
     detecting = tuple(
         group.count is not None or (not padded and bool(kind.widths))
         for group, kind in zip(found, kinds, strict=True)
     )
-    return Scheme(found, kinds, tuple(limits), detecting)
+    return Scheme(found, kinds, tuple(allowed), detecting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ def compare(
     plan: Scheme,
     expected: Mapping[str, Array],
     received: Received,
+    limit: float = 0.0,
     replays: Replays | None = None,
 ) -> SetResult:
     """Match every row of an artifact's outputs to onnxruntime's.
@@ -167,22 +169,18 @@ def compare(
         plan: how the outputs are read.
         expected: onnxruntime's outputs, trimmed.
         received: the artifact's outputs.
-        replays: None where nothing stands before the border, so that there is no noise.
+        limit: the deviation up to which two floats are the same.
+        replays: None where nothing excuses a difference.
     """
     result = SetResult(name, threads, 0, 0.0, 0.0, 0.0, problems=received.problems)
     if not received.trimmed:
         return result
-    pairs = []
-    for index, group in enumerate(plan.groups):
-        pair = _Pair(
-            group,
-            plan.columns[index],
-            plan.limits[index],
-            table(group, expected),
-            table(group, received.trimmed),
-        )
-        pairs.append(pair)
-        result = _with(result, pair, detecting=plan.detecting[index])
+    pairs = [
+        _Pair(group, kind, limits, table(group, expected), table(group, received.trimmed))
+        for group, kind, limits in zip(plan.groups, plan.columns, plan.limits(limit), strict=True)
+    ]
+    for pair, detecting in zip(pairs, plan.detecting, strict=True):
+        result = _with(result, pair, detecting=detecting)
     if result.differences and replays is not None:
         result = _excused(result, pairs, replays)
     return result

@@ -19,7 +19,7 @@ from bridge.static_nms import StaticNms
 from bridge.targets.base import Array, Lowered, Target
 from bridge.verify.comparison import Proof
 from bridge.verify.judge import Judge, Run
-from bridge.verify.noise import Tail
+from bridge.verify.noise import Conditions, compare_noisy
 from bridge.verify.outputs import Received, compare, receive, scheme
 from bridge.verify.suppression import SuppressionCase, cases
 
@@ -108,9 +108,13 @@ def _problems(
 ) -> Iterator[str]:
     """What stays wrong once rounding that the target or an operator is entitled to is allowed."""
     expected = trim(lowered.outputs, run.outputs)
-    plan = scheme(lowered.outputs, [expected], judge.tolerance, lowered.rounding)
-    replays = Tail(judge, lowered.outputs, plan, run, seed=0).own_replays()
-    result = compare(name, threads, plan, expected, received, replays)
+    plan = scheme(lowered.outputs, [expected], lowered.rounding)
+    conditions = Conditions(judge, lowered.outputs, plan, run, None, seed=0)
+    if judge.holds_network:
+        result, _ = compare_noisy(name, threads, conditions, expected, received, None)
+    else:
+        replays = conditions.replays_of_rounding() if judge.tolerance else None
+        result = compare(name, threads, plan, expected, received, judge.tolerance, replays)
     for text in result.wrong:
         yield f"{text} (threads: {threads})"
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bridge.artifact import source_dims, to_artifact, trim
 from bridge.static_model import StaticModel
 from bridge.targets.base import Array, Lowered, Port, Session, Target, ports
-from bridge.verify.comparison import FLOAT_NOISE, Proof, SetResult
+from bridge.verify.comparison import Proof, SetResult
 from bridge.verify.golden import Golden, GoldenSet
 from bridge.verify.judge import Judge, Run
-from bridge.verify.noise import Tail, network_noise
+from bridge.verify.noise import Conditions, compare_noisy, network_noise
 from bridge.verify.outputs import Scheme, compare, receive, scheme
 from bridge.verify.tail import THREADS
 
@@ -117,12 +117,8 @@ def prove_whole(
     Returns:
         The proof, the result of every set and thread count, and the noise of the network.
     """
-    limit = judge.tolerance if judge.whole_is_tail else FLOAT_NOISE
-    expected = [one.expected for one in judged]
-    plan = scheme(lowered.outputs, expected, limit, lowered.rounding)
-    results: list[SetResult] = []
-    problems: list[str] = []
-    noise: dict[str, float] = {}
+    plan = scheme(lowered.outputs, [one.expected for one in judged], lowered.rounding)
+    runs = _Runs(lowered, judge, plan, seed)
     for threads in THREADS:
         with ExitStack() as stack:
             session = stack.enter_context(target.open(lowered.path, threads=threads))
@@ -130,42 +126,56 @@ def prove_whole(
             if lowered.network is not None:
                 network = stack.enter_context(target.open(lowered.network, threads=threads))
             for one in judged:
-                feeds = to_artifact(lowered.inputs, one.golden.inputs)
-                border = None if network is None else network.run(feeds)
-                if border is not None:
-                    _note(noise, network_noise(one.run.border, border))
-                results.append(
-                    _result(one, threads, plan, lowered, judge, session, feeds, border, seed)
+                runs.add(one, threads, session, network)
+    exact = all(r.deviation == 0 and not r.differences and not r.problems for r in runs.results)
+    problems = tuple(runs.problems.values())
+    proof = Proof("whole model", len(runs.results), exact, problems)
+    return proof, tuple(runs.results), max(runs.noise, default=None)
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The runs of a whole artifact so far.
+
+    Attributes:
+        problems: by border tensor; what shows that the network is not only noisy.
+        noise: of the network on every set, where it can be asked.
+    """
+
+    lowered: Lowered
+    judge: Judge
+    plan: Scheme
+    seed: int
+    results: list[SetResult] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    noise: list[float] = field(default_factory=list)
+
+    def add(self, one: Judged, threads: int, session: Session, network: Session | None) -> None:
+        """Run one set through the artifact, and through its network alone where there is one."""
+        ports = self.lowered.outputs
+        feeds = to_artifact(self.lowered.inputs, one.golden.inputs)
+        received = receive(ports, session.run(feeds))
+        conditions = Conditions(self.judge, ports, self.plan, one.run, one.golden.inputs, self.seed)
+        name, tolerance = one.golden.name, self.judge.tolerance
+        if self.judge.whole_is_tail and not self.judge.holds_network:
+            replays = conditions.replays_of_rounding() if tolerance else None
+            result = compare(name, threads, self.plan, one.expected, received, tolerance, replays)
+        else:
+            border = None if network is None else network.run(feeds)
+            result, limit = compare_noisy(name, threads, conditions, one.expected, received, border)
+            if border is not None:
+                self._judge_network(name, one.run, border, limit)
+        self.results.append(result)
+
+    def _judge_network(
+        self, name: str, run: Run, border: Mapping[str, Array], limit: float
+    ) -> None:
+        noise = network_noise(run.border, border)
+        self.noise.append(max(noise.values()))
+        for tensor, off in noise.items():
+            if off > limit:
+                self.problems.setdefault(
+                    tensor,
+                    f"{name}: the network is off by {off:.1e} at {tensor!r}, relative to the size "
+                    f"of its numbers; float noise stays below {limit:.1e} there",
                 )
-    problems = [
-        f"the network is off by {off:.1e} at {name!r}, relative to the size of its numbers; "
-        f"float noise stays below {FLOAT_NOISE:.0e}"
-        for name, off in noise.items()
-        if off > FLOAT_NOISE
-    ]
-    exact = all(r.deviation == 0 and not r.differences and not r.problems for r in results)
-    proof = Proof("whole model", len(judged) * len(THREADS), exact, tuple(problems))
-    worst = None if judge.whole_is_tail else max(noise.values(), default=None)
-    return proof, tuple(results), worst
-
-
-def _note(noise: dict[str, float], found: Mapping[str, float]) -> None:
-    for name, off in found.items():
-        noise[name] = max(noise.get(name, 0.0), off)
-
-
-def _result(
-    one: Judged,
-    threads: int,
-    plan: Scheme,
-    lowered: Lowered,
-    judge: Judge,
-    session: Session,
-    feeds: Mapping[str, Array],
-    border: Mapping[str, Array] | None,
-    seed: int,
-) -> SetResult:
-    received = receive(lowered.outputs, session.run(feeds))
-    tail = Tail(judge, lowered.outputs, plan, one.run, seed)
-    replays = tail.own_replays() if judge.whole_is_tail else tail.replays(border)
-    return compare(one.golden.name, threads, plan, one.expected, received, replays)
