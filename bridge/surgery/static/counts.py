@@ -2,7 +2,7 @@
 
 from bridge.surgery.static.firsts import first_count
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, Linear, hi, lo, of, surely_at_most
+from bridge.surgery.static.integers import Int, Linear, Unknown, hi, lo, of, surely_at_most
 from bridge.surgery.static.lattice import Tensor
 
 
@@ -13,7 +13,8 @@ def minimum(g: Graph, a: Int, b: Int) -> Int:
     if surely_at_most(b, a):
         return b
     holder = _first_count(g, a, b) or _pick_smaller(g, a, b, first_if_less=True)
-    return of(g.unknown(holder, min(lo(a), lo(b)), min(hi(a), hi(b)), (a, b)))
+    bounds = min(lo(a), lo(b)), min(hi(a), hi(b))
+    return of(Unknown(holder.id, *bounds, at_most=(a, b), is_least=True))
 
 
 def _first_count(g: Graph, a: Int, b: Int) -> Tensor | None:
@@ -33,7 +34,7 @@ def maximum(g: Graph, a: Int, b: Int) -> Int:
         return a
     holder = _pick_smaller(g, a, b, first_if_less=False)
     bounds = tuple(_positive(x) for x, y in ((a, b), (b, a)) if hi(y) <= 0 <= lo(_positive(x)))
-    return of(g.unknown(holder, max(lo(a), lo(b)), max(hi(a), hi(b)), bounds))
+    return of(Unknown(holder.id, max(lo(a), lo(b)), max(hi(a), hi(b)), bounds))
 
 
 def _positive(x: Int) -> Int:

@@ -17,7 +17,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from bridge import static_nms
-from bridge.surgery.static.integers import Int, Linear, Unknown
+from bridge.surgery.static.integers import Int, Linear
 from bridge.surgery.static.lattice import Group, NoRuleError, Tensor, Values
 from bridge.surgery.static.operators import RANDOM
 
@@ -243,12 +243,6 @@ class Graph:
             total = term if total is None else self.emit("Add", [total, term])
         assert total is not None
         return self.emit("Add", [total, self.int64(x.constant)]) if x.constant else total
-
-    def unknown(
-        self, holder: Tensor, low: int, high: int, at_most: tuple[Int, ...] = ()
-    ) -> Unknown:
-        """The integer in an int64[1] tensor, by the bounds that hold for it."""
-        return Unknown(holder.id, low, high, at_most)
 
     def element(self, x: Tensor, index: int) -> Tensor:
         """One element of a dense integer or bool tensor, as int64[1]; `index` counts row-major."""

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, Linear, of
+from bridge.surgery.static.integers import Int, Linear, Unknown, of
 from bridge.surgery.static.lattice import Dim, Group, Tensor, count, length, prefix
 
 
@@ -21,7 +21,7 @@ def selection(g: Graph, mask: Tensor, at_most: tuple[Int, ...] = ()) -> Group:
     ones = g.emit("Cast", [mask], to=TensorProto.INT64)
     total = g.emit("ReduceSum", [ones, g.int64(0)], keepdims=1)
     rows = mask.shape[0]
-    group = Group(rows, of(g.unknown(total, 0, rows, at_most)), mask.id)
+    group = Group(rows, of(Unknown(total.id, 0, rows, at_most)), mask.id)
     return register(g, group)
 
 

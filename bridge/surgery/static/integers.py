@@ -23,6 +23,7 @@ class Unknown:
     Attributes:
         tensor: identity of the tensor that holds it.
         at_most: other integers it never exceeds; what proves that it is zero where they are.
+        is_least: it is the smallest of `at_most`, not only below them.
         truth: the unknown is 1 where this condition holds and 0 elsewhere.
     """
 
@@ -30,6 +31,7 @@ class Unknown:
     lo: int = field(compare=False)
     hi: int = field(compare=False)
     at_most: "tuple[Int, ...]" = field(default=(), compare=False)
+    is_least: bool = field(default=False, compare=False)
     truth: "Condition | None" = field(default=None, compare=False)
 
 
@@ -236,7 +238,21 @@ def emptiness(condition: Condition) -> tuple[frozenset[Unknown], bool] | None:
         return None
     smallest = min(k for _, k in x.terms)
     asks = x.constant == 0 if condition.test is Test.ZERO else 0 < -x.constant <= smallest
-    return (frozenset(u for u, _ in x.terms), not condition.negated) if asks else None
+    return (_zero_with(u for u, _ in x.terms), not condition.negated) if asks else None
+
+
+def _zero_with(unknowns: Iterable[Unknown]) -> frozenset[Unknown]:
+    """Unknowns that are zero, and those that must be: where min(n, 5) is 0, n is."""
+    found: set[Unknown] = set()
+    pending = list(unknowns)
+    while pending:
+        unknown = pending.pop()
+        found.add(unknown)
+        possible = [x for x in unknown.at_most if lo(x) <= 0] if unknown.is_least else []
+        if len(possible) == 1 and isinstance(x := possible[0], Linear):
+            counts = x.constant == 0 and all(k > 0 and u.lo == 0 for u, k in x.terms)
+            pending += [u for u, _ in x.terms if counts and u not in found]
+    return frozenset(found)
 
 
 def where_zero(x: Int, zeros: frozenset[Unknown]) -> Int:

@@ -7,7 +7,7 @@ import numpy as np
 from bridge.surgery.static.call import Call, constants, elements
 from bridge.surgery.static.counts import maximum, minimum
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import UNBOUNDED, Int, hi, lo, of, surely_at_most
+from bridge.surgery.static.integers import UNBOUNDED, Int, Unknown, hi, lo, of, surely_at_most
 from bridge.surgery.static.lattice import (
     Columns,
     NoRuleError,
@@ -104,7 +104,7 @@ def _from_front(g: Graph, limit: Int, rows: Int) -> Int:
     negative = g.emit("Less", [g.count(limit), g.int64(0)])
     wrapped = g.emit("Where", [negative, g.count(rows + limit), g.count(limit)])
     bounds = (min(lo(limit), lo(rows + limit)), max(hi(limit), hi(rows)))
-    return maximum(g, of(g.unknown(wrapped, *bounds)), 0)
+    return maximum(g, of(Unknown(wrapped.id, *bounds)), 0)
 
 
 def _reverse(g: Graph, x: Tensor, axis: int, start: Int, end: Int) -> Tensor:

@@ -9,7 +9,7 @@ from bridge import static_nms
 from bridge.surgery.static.call import Call, elements
 from bridge.surgery.static.counts import minimum
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, Linear, hi, of
+from bridge.surgery.static.integers import Int, Linear, Unknown, hi, of
 from bridge.surgery.static.lattice import (
     Group,
     NoRuleError,
@@ -62,7 +62,7 @@ def non_max_suppression(g: Graph, call: Call) -> Tensor:
         static_nms.DOMAIN,
     )
     bound = count(dim) * (images * classes)
-    rows: Int = of(g.unknown(found, 0, selected.shape[0], (bound,)))
+    rows: Int = of(Unknown(found.id, 0, selected.shape[0], (bound,)))
     if isinstance(limit, Linear):
         rows = minimum(g, rows, limit)
     space = columns([None, None, position_space(dim)], 1)

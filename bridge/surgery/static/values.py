@@ -181,7 +181,7 @@ def _computing(f: Callable[[Graph, Call, Tensor, int, list[Int]], Element]) -> _
 
 def _unknown(g: Graph, result: Tensor, index: int, low: int, high: int) -> Int:
     holder = g.element(result, index)
-    return of(g.unknown(holder, max(low, -INT64_MAX - 1), min(high, INT64_MAX)))
+    return of(Unknown(holder.id, max(low, -INT64_MAX - 1), min(high, INT64_MAX)))
 
 
 def _multiply(g: Graph, call: Call, result: Tensor, index: int, xs: list[Int]) -> Element:
@@ -260,7 +260,7 @@ def _true_in(g: Graph, call: Call) -> Int | None:
     if x.values is not None or x.range != (0, 1) or x.rank != 1 or x.groups or x.dtype != np.int64:
         return None
     total = g.emit("ReduceSum", [x, g.int64(0)], keepdims=1)
-    return of(g.unknown(total, 0, x.shape[0]))
+    return of(Unknown(total.id, 0, x.shape[0]))
 
 
 def _number_or(otherwise: _Evaluator) -> _Evaluator:
