@@ -115,17 +115,21 @@ class Copies:
     def _move(self, node: onnx.NodeProto, moved: tuple[str, ...]) -> list[Addresses]:
         if node.op_type in ("Cast", "Where"):
             return [self._known[moved[0]]]
+        return self.move(node, {name: self._known[name] for name in moved})
+
+    def move(self, node: onnx.NodeProto, numbers: Mapping[str, Addresses]) -> list[Addresses]:
+        """What a mover makes of other numbers in place of its inputs."""
         graph = helper.make_graph(
             [node],
             "move",
             [
-                helper.make_tensor_value_info(name, onnx.TensorProto.INT64, self._known[name].shape)
-                for name in dict.fromkeys(moved)
+                helper.make_tensor_value_info(name, onnx.TensorProto.INT64, array.shape)
+                for name, array in numbers.items()
             ],
             [helper.make_empty_tensor_value_info(name) for name in node.output],
-            [self.constants[name] for name in node.input if name in self.constants],
+            [self.constants[x] for x in dict.fromkeys(node.input) if x in self.constants],
         )
         opset = [helper.make_opsetid("", self.opset)]
         evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opset))
-        made = evaluator.run(None, {name: self._known[name] for name in moved})
-        return [np.asarray(addresses, np.int64) for addresses in made]
+        made = evaluator.run(None, dict(numbers))
+        return [np.asarray(array, np.int64) for array in made]

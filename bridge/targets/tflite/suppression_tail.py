@@ -7,6 +7,7 @@ counts), is a *row tensor*.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from bridge.static_nms import StaticNms
 from bridge.targets.tflite.suppression_copies import Addresses, Copies
 
 # fmt: off
-_ELEMENTWISE: Final = frozenset({
+ELEMENTWISE: Final = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp", "Floor", "Greater",
     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not",
     "Or", "Pow", "Reciprocal", "Round", "Sigmoid", "Sqrt", "Sub", "Where", "Xor",
@@ -43,17 +44,19 @@ class Tail:
     Attributes:
         rows: the row tensors, `selected` among them.
         masks: row tensors that say which rows count.
+        counts: how many do, under all its names.
         leaves: Gather and GatherND nodes that fetch the rows of something else.
         sorts: TopK nodes over rows.
         picks: Gather nodes that take rows in the order of such a TopK.
         firsts: Slice nodes that take the first rows.
         limits: smaller numbers of rows that count.
-        outputs: row tensors that are outputs of the graph; `count` likewise.
+        outputs: row tensors and counts that are outputs of the graph.
     """
 
     call: StaticNms
     rows: frozenset[str]
     masks: frozenset[str]
+    counts: frozenset[str]
     leaves: tuple[onnx.NodeProto, ...]
     sorts: tuple[onnx.NodeProto, ...]
     picks: tuple[onnx.NodeProto, ...]
@@ -75,12 +78,13 @@ def follow(model: onnx.ModelProto, call: StaticNms) -> Tail | None:
         call=call,
         rows=frozenset(walk.rows),
         masks=frozenset(walk.masks),
+        counts=frozenset(walk.counts),
         leaves=tuple(walk.leaves),
         sorts=tuple(walk.sorts),
         picks=tuple(walk.picks),
         firsts=tuple(walk.firsts),
         limits=tuple(walk.limits),
-        outputs=frozenset(named & (walk.rows | {call.count})),
+        outputs=frozenset(named & (walk.rows | walk.counts)),
     )
 
 
@@ -91,6 +95,7 @@ class _Walk:
     constants: Mapping[str, onnx.TensorProto]
     rows: set[str] = field(default_factory=set)
     masks: set[str] = field(default_factory=set)
+    counts: set[str] = field(default_factory=set)
     positions: set[str] = field(default_factory=set)
     fewer: dict[str, tuple[int, str]] = field(default_factory=dict)
     leaves: list[onnx.NodeProto] = field(default_factory=list)
@@ -101,13 +106,14 @@ class _Walk:
 
     def __post_init__(self) -> None:
         self.rows.add(self.call.selected)
+        self.counts.add(self.call.count)
 
     def step(self, node: onnx.NodeProto) -> bool:
         """Take the node in; False when it reads rows in a way that is not understood."""
         read = set(node.input)
         if read & self.positions:
             return self._pick(node)
-        if read & (self.fewer.keys() | {self.call.count}):
+        if read & (self.fewer.keys() | self.counts):
             return self._count(node)
         if not read & self.rows:
             return True
@@ -133,9 +139,12 @@ class _Walk:
 
     def _count(self, node: onnx.NodeProto) -> bool:
         """A mask of the rows that count, or the smaller of their number and a constant."""
-        count = self.call.count
+        counts = self.counts
+        if node.op_type == "Identity":
+            counts.update(node.output)
+            return True
         if node.op_type == "Less":
-            other = next((name for name in node.input if name != count), "")
+            other = next((name for name in node.input if name not in counts), "")
             value = self._value(other)
             if value is None:
                 return False
@@ -143,14 +152,14 @@ class _Walk:
                 self.fewer[node.output[0]] = (int(value.reshape(-1)[0]), node.input[0])
                 return True
             iota = np.arange(self.call.rows)
-            if node.input[1] != count or not np.array_equal(value, iota):
+            if node.input[1] not in counts or not np.array_equal(value, iota):
                 return False
             self.masks.add(node.output[0])
             self.rows.add(node.output[0])
             return True
         if node.op_type == "Where" and node.input[0] in self.fewer:
             most, smaller = self.fewer[node.input[0]]
-            other = next((name for name in node.input[1:] if name != count), "")
+            other = next((name for name in node.input[1:] if name not in counts), "")
             value = self._value(other)
             if node.input[1] != smaller or value is None or value.reshape(-1).tolist() != [most]:
                 return False
@@ -210,7 +219,7 @@ class _Walk:
                 return axis not in (0, -len(results[0])) and rows.issuperset(node.input)
             case "Squeeze" | "Unsqueeze" | "Reshape" | "Flatten":
                 return True
-            case operator if operator in _ELEMENTWISE:
+            case operator if operator in ELEMENTWISE:
                 return all(self._aligned(name, len(results[0])) for name in node.input if name)
         return False
 
@@ -238,87 +247,112 @@ def copied(model: onnx.ModelProto, tail: Tail, name: str, copies: Copies) -> Add
         int64[B * C * N, ...], image, class and box in this order; None where the row tensor
         is more than a copy.
     """
-    images, classes, boxes = copies.types[tail.call.scores].shape
-    part = _address_model(model, tail, name, copies)
-    if part is None:
+    way = _Way.to(model, tail, name, copies)
+    if not way.leaves or way.computes:
         return None
-    every = np.stack(
-        np.unravel_index(np.arange(images * classes * boxes), (images, classes, boxes))
+    data = {node.input[0]: copies.addresses(node.input[0]) for node in way.leaves}
+    return _for_every_row(way, tail, name, copies, data)
+
+
+def numbered(model: onnx.ModelProto, tail: Tail, name: str, copies: Copies) -> Addresses | None:
+    """What a row tensor holds that is made of image, class and box numbers alone; else None.
+
+    Returns:
+        int64[B * C * N, ...], as in `copied`.
+    """
+    way = _Way.to(model, tail, name, copies)
+    if way.leaves or not copies.types[name].dtype.startswith("int"):
+        return None
+    return _for_every_row(way, tail, name, copies, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The nodes between `selected` and a row tensor.
+
+    Attributes:
+        leaves: those that fetch something.
+        computes: what is fetched is more than moved, or fetches something else in its turn.
+        complete: it reads nothing but constants, `selected`, its count, and what is fetched.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    leaves: tuple[onnx.NodeProto, ...]
+    computes: bool
+    complete: bool
+
+    @classmethod
+    def to(cls, model: onnx.ModelProto, tail: Tail, name: str, copies: Copies) -> "_Way":
+        """The way to a row tensor."""
+        fetching = {node.output[0] for node in tail.leaves}
+        needed, seen, complete = [], {tail.call.selected, tail.call.count}, True
+        pending = [name]
+        while pending:
+            tensor = pending.pop()
+            if tensor in seen or tensor in copies.constants or not tensor:
+                continue
+            node = copies.makers.get(tensor)
+            if node is None or tensor not in tail.rows:
+                complete = False
+                continue
+            seen.update(node.output)
+            needed.append(node)
+            pending += [node.input[1]] if tensor in fetching else node.input
+        order = {id(node): position for position, node in enumerate(model.graph.node)}
+        needed.sort(key=lambda node: order[id(node)])
+        carried, computes = set[str](), False
+        for node in needed:
+            if node.output[0] in fetching:
+                computes |= node.input[1] in carried
+                carried.update(node.output)
+            elif carried.intersection(node.input):
+                computes |= node.op_type in ELEMENTWISE - {"Identity"}
+                carried.update(node.output)
+        leaves = tuple(node for node in needed if node.output[0] in fetching)
+        return cls(tuple(needed), leaves, computes, complete)
+
+
+def _for_every_row(
+    way: _Way, tail: Tail, name: str, copies: Copies, data: Mapping[str, Addresses]
+) -> Addresses | None:
+    """Run a way for every row that `selected` could hold, integers in place of what is fetched."""
+    if not way.complete:
+        return None
+    call, types = tail.call, copies.types
+    read = {x for node in way.nodes for x in node.input}
+    given = [x for x in (call.selected, call.count) if x in read or x == name]
+    graph = helper.make_graph(
+        [*way.nodes, helper.make_node("Identity", [name], ["bridge/found"])],
+        "rows",
+        [helper.make_tensor_value_info(x, onnx.TensorProto.INT64, types[x].shape) for x in given],
+        [helper.make_empty_tensor_value_info("bridge/found")],
+        [
+            *(numpy_helper.from_array(array, x) for x, array in data.items()),
+            *(copies.constants[x] for x in sorted(read & copies.constants.keys() - data.keys())),
+        ],
     )
-    triples, rows = every.T.astype(np.int64), tail.call.rows
-    fed = {value.name for value in part.graph.input}
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", copies.opset)])
+    model.ir_version = 8
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
-        part.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+    shape = types[call.scores].shape
+    every = np.stack(np.unravel_index(np.arange(prod(shape)), shape), 1).astype(np.int64)
     found = []
-    for first in range(0, len(triples), rows):
-        chunk = np.zeros((rows, 3), np.int64)
-        real = triples[first : first + rows]
+    for first in range(0, len(every), call.rows):
+        real = every[first : first + call.rows]
+        chunk = np.zeros((call.rows, 3), np.int64)
         chunk[: len(real)] = real
-        feeds = {tail.call.selected: chunk, tail.call.count: np.array([rows], np.int64)}
-        feeds = {name: array for name, array in feeds.items() if name in fed}
+        feeds = {call.selected: chunk, call.count: np.array([call.rows], np.int64)}
         try:
-            made = session.run(None, feeds)[0]
+            made = session.run(None, {x: feeds[x] for x in given})[0]
         except Exception:
             # An address outside of what it points into: onnxruntime has no error class for that.
             return None
         found.append(np.asarray(made, np.int64)[: len(real)])
     return np.concatenate(found, dtype=np.int64)
-
-
-def _address_model(
-    model: onnx.ModelProto, tail: Tail, name: str, copies: Copies
-) -> onnx.ModelProto | None:
-    """The way from `selected` to a row tensor, fetching addresses; None if it is no copy."""
-    leaves = {node.output[0]: node for node in tail.leaves}
-    needed: list[onnx.NodeProto] = []
-    pending, seen, fetched = [name], {tail.call.selected, tail.call.count}, set[str]()
-    while pending:
-        tensor = pending.pop()
-        node = copies.makers.get(tensor)
-        if tensor in seen or node is None:
-            continue
-        seen.update(node.output)
-        needed.append(node)
-        if tensor in leaves:
-            fetched.add(node.input[0])
-            pending.append(node.input[1])
-        else:
-            pending += node.input
-    order = {id(node): position for position, node in enumerate(model.graph.node)}
-    needed.sort(key=lambda node: order[id(node)])
-    carried = set[str]()
-    for node in needed:
-        if node.output[0] in leaves:
-            if node.input[1] in carried:
-                return None
-            carried.update(node.output)
-        elif carried.intersection(node.input):
-            if node.op_type in _ELEMENTWISE - {"Identity"}:
-                return None
-            carried.update(node.output)
-    if name not in carried:
-        return None
-    read = {x for node in needed for x in node.input}
-    graph = helper.make_graph(
-        needed,
-        "addresses",
-        [
-            helper.make_tensor_value_info(x, onnx.TensorProto.INT64, copies.types[x].shape)
-            for x in (tail.call.selected, tail.call.count)
-            if x in read
-        ],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, copies.types[name].shape)],
-        [
-            numpy_helper.from_array(copies.addresses(x), x) if x in fetched else copies.constants[x]
-            for x in sorted(read)
-            if x in fetched or x in copies.constants
-        ],
-    )
-    opset = [helper.make_opsetid("", copies.opset)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=model.ir_version)
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
