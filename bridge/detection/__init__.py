@@ -1,5 +1,6 @@
 """What is in a detection model, in the words the whole package uses."""
 
+from bridge.detection.classes import NoClasses, RecoveredClasses, recover
 from bridge.detection.look import inspect
 from bridge.detection.spec import (
     Cause,
@@ -14,6 +15,6 @@ from bridge.detection.spec import (
 )
 
 __all__ = [
-    "Cause", "DetectionSpec", "Guard", "Layout", "NmsSite", "Provenance", "Role", "Shape", "Value",
-    "inspect",
+    "Cause", "DetectionSpec", "Guard", "Layout", "NmsSite", "NoClasses", "Provenance",
+    "RecoveredClasses", "Role", "Shape", "Value", "inspect", "recover",
 ]  # fmt: skip

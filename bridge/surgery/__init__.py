@@ -6,6 +6,7 @@ from bridge.options import Options
 from bridge.surgery import runner
 from bridge.surgery.batch_topk import batch_topk
 from bridge.surgery.box_layout import fix_box_layout
+from bridge.surgery.classes import recover_classes
 from bridge.surgery.runner import Dump, Pass, SurgeryResult
 from bridge.surgery.simplify import simplify
 
@@ -19,8 +20,10 @@ PASSES: tuple[Pass, ...] = (
     Pass("fix-box-layout", fix_box_layout),
     # Before the small steps below blur which branches are alike.
     Pass("batch-topk", batch_topk),
-    # Last, so that it also clears what the passes before it left behind.
+    # Behind the passes that leave idle nodes, in front of the one they would hide a pattern from.
     Pass("simplify", simplify),
+    # Last: an option, and the one pass whose result may differ from the source.
+    Pass("recover-classes", recover_classes),
 )
 
 

@@ -149,6 +149,9 @@ def edit(
     if not passes:
         return model, (), ()
     graph = _import(model)
+    # What the model came with, dead or unsorted, is no pass's doing.
+    drop_dead(graph)
+    sort(graph)
     before = _fingerprint(graph)
     reports: list[PassReport] = []
     assumptions: list[str] = []
