@@ -134,11 +134,16 @@ def _standardise(model: Wrapped, pictures: Tensor) -> None:
             # A channel that hardly varies would be blown up with its rounding errors.
             layer.running_var.copy_(_coarse(variance.clamp(min=0.1 * float(variance.mean()))))
 
-    def linear(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+    def linear(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
         del inputs
         if layer in done or output.numel() < 2:
             return None
         done.add(layer)
+        if layer.bias is not None:
+            # Numbers far from zero that hardly differ would lose their digits in the next layer.
+            mean = _coarse(output.mean([axis for axis in range(output.dim()) if axis != 1]))
+            layer.bias.sub_(mean)
+            output = output - mean.view(-1, *[1] * (output.dim() - 2))
         scale = float(_coarse(1 / output.std().clamp(min=1e-12)))
         _scale(layer, scale)
         return output * scale
