@@ -47,7 +47,7 @@ def _varied(feeds: Mapping[str, Array]) -> list[dict[str, Array]]:
 
     def each(change: Callable[[Array], Array]) -> dict[str, Array]:
         return {
-            name: change(np.nan_to_num(array)).astype(array.dtype)
+            name: change(np.nan_to_num(array, posinf=1e6).astype(np.float64)).astype(array.dtype)
             if array.dtype.kind == "f"
             else array
             for name, array in feeds.items()
