@@ -20,7 +20,7 @@ from bridge.verify.golden import Golden
 from bridge.verify.inputs import SEED, input_sets
 from bridge.verify.judge import Judge
 from bridge.verify.tail import BorderSet, prove_tail
-from bridge.verify.whole import judge_all, prove_static, prove_whole
+from bridge.verify.whole import judge_all, prove_detections, prove_static, prove_whole
 
 __all__ = ["Comparison", "Difference", "Kind", "Proof", "SetResult", "Verdict", "hold", "verify"]
 
@@ -58,14 +58,16 @@ def hold(
     """The same against a golden that was recorded already."""
     plain = Judge(static.model, () if lowered.reference is not None else lowered.border)
     proof, caps = prove_static(golden, static, plain)
+    proofs = [proof]
     judge = plain if lowered.reference is None else Judge(lowered.reference, lowered.border)
     judged = tuple(judge_all(golden, judge, lowered))
+    if lowered.reference is not None:
+        proofs.append(prove_detections(golden, static, lowered, judged))
     borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
-    tail = prove_tail(target, lowered, judge, borders, seed)
+    proofs.append(prove_tail(target, lowered, judge, borders, seed))
     whole, results, noise = prove_whole(target, lowered, judge, judged, seed)
-    return conclude(
-        golden, (proof, tail, whole), results, noise, caps, suppresses=bool(judge.calls)
-    )
+    proofs.append(whole)
+    return conclude(golden, tuple(proofs), results, noise, caps, suppresses=bool(judge.calls))
 
 
 def conclude(

@@ -61,6 +61,7 @@ class Judge:
         types: type and shape of every tensor.
         calls: the suppressions, in graph order.
         operators: what the tail is made of.
+        box_border: the border tensors that boxes are made of and scores are not.
         holds_network: the tail holds operators that networks consist of.
         tolerance: the deviation that two right implementations of the tail may show where it holds
             no network: 0 if it only moves, compares and calculates.
@@ -85,6 +86,11 @@ class Judge:
         self._whole = _Part(with_outputs(model, wanted, self.types))
         tail = behind(model, self.border, wanted, self.types)
         self.operators = frozenset(node.op_type for node in tail.graph.node)
+        boxes, scores = (
+            _sources(tail, [getattr(call, kind) for call in self.calls])
+            for kind in ("boxes", "scores")
+        )
+        self.box_border = frozenset(self.border) & boxes - scores
         operators = _float_operators(tail, self.types)
         self.holds_network = bool(operators & _NETWORK)
         self.tolerance = ROUNDING if operators & _ROUNDED else 0.0
@@ -129,6 +135,19 @@ class _Part:
             return {}
         values = self._session.run(self._outputs, {name: feeds[name] for name in self._inputs})
         return dict(zip(self._outputs, map(np.asarray, values), strict=True))
+
+
+def _sources(model: onnx.ModelProto, names: Sequence[str]) -> frozenset[str]:
+    """The graph inputs that the named tensors are made of."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    seen: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in seen:
+            seen.add(name)
+            pending.extend(makers[name].input if name in makers else ())
+    return frozenset(seen & {value.name for value in model.graph.input})
 
 
 def _float_operators(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> frozenset[str]:

@@ -135,14 +135,23 @@ class Conditions:
 
         return generate
 
-    def replays_of_rounding(self) -> Replays:
-        """Runs of the tail for what its own operators round."""
-        return lambda _: self._moved(self.judge.tolerance)
+    def replays_of_rounding(self) -> Replays | None:
+        """Runs of the tail for what its operators, or the target's kernel, round.
 
-    def _moved(self, noise: float) -> Iterator[Replay]:
+        A kernel that rounds boxes makes nothing of scores, so that ties stay ties.
+        """
+        if self.judge.tolerance:
+            return lambda _: self._moved(self.judge.tolerance)
+        rounding = max((float(r.max(initial=0)) for r in self.plan.rounding), default=0.0)
+        only = self.judge.box_border or frozenset(self.judge.border)
+        return (lambda _: self._moved(rounding, only)) if rounding else None
+
+    def _moved(self, noise: float, only: frozenset[str] | None = None) -> Iterator[Replay]:
         rng = np.random.default_rng(self.seed)
         for _ in range(_SAMPLES):
             border = perturbed(self.base.border, noise, rng)
+            if only is not None:
+                border = {n: border[n] if n in only else a for n, a in self.base.border.items()}
             yield self._replay(border, f"border moved by up to {noise:.1e}")
 
     def _replay(self, border: Mapping[str, Array], reason: str) -> Replay:

@@ -113,7 +113,7 @@ def _problems(
     if judge.holds_network:
         result, _ = compare_noisy(name, threads, conditions, expected, received, None)
     else:
-        replays = conditions.replays_of_rounding() if judge.tolerance else None
+        replays = conditions.replays_of_rounding()
         result = compare(name, threads, plan, expected, received, judge.tolerance, replays)
     for text in result.wrong:
         yield f"{text} (threads: {threads})"

@@ -9,6 +9,7 @@ import numpy as np
 from bridge.artifact import source_dims, to_artifact, trim
 from bridge.static_model import StaticModel
 from bridge.targets.base import Array, Lowered, Port, Session, Target, ports
+from bridge.verify import detections
 from bridge.verify.comparison import Proof, SetResult
 from bridge.verify.golden import Golden, GoldenSet
 from bridge.verify.judge import Judge, Run
@@ -56,9 +57,7 @@ def prove_static(
             difference = _difference(array, received.trimmed[name])
             if difference:
                 problems.append(f"{one.name}: output {name!r} {difference}")
-    if len(problems) > _MOST_PROBLEMS:
-        problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
-    proof = Proof("static model", len(golden.sets), not problems, tuple(problems))
+    proof = Proof("static model", len(golden.sets), not problems, _few(problems))
     return proof, tuple(caps)
 
 
@@ -93,6 +92,38 @@ def _difference(expected: Array, found: Array) -> str:
         f"differs in {int((~same).sum())} of {same.size} numbers, first at {list(at)}: "
         f"{found[at]} instead of {expected[at]}"
     )
+
+
+def prove_detections(
+    golden: Golden, static: StaticModel, lowered: Lowered, judged: Sequence[Judged]
+) -> Proof:
+    """Hold a reference's detections to those in the source's own outputs, as sets, to the bit."""
+    _, outputs = ports(static)
+    name = "detections of the source"
+    source = detections.read(outputs, [one.outputs for one in golden.sets])
+    made = detections.read(lowered.outputs, [one.expected for one in judged])
+    if source is None or made is None:
+        side = "the source's" if source is None else "the artifact's"
+        note = f"{side} outputs hold no boxes with scores in any set, so nothing was compared"
+        return Proof(name, 0, False, note=note)
+    classes = source.label is not None and made.label is not None
+    room = max(source_dims(port)[rows.axis] for port in lowered.outputs for rows in port.rows)
+    problems = []
+    for one, run in zip(golden.sets, judged, strict=True):
+        wrong = detections.difference(
+            source.table(one.outputs, classes=classes),
+            made.table(run.expected, classes=classes),
+            room,
+        )
+        if wrong:
+            problems.append(f"{one.name}: {wrong}")
+    note = "" if classes else "without classes: the outputs do not tell which column they are"
+    return Proof(name, len(judged), not problems, _few(problems), note)
+
+
+def _few(problems: list[str]) -> tuple[str, ...]:
+    hidden = len(problems) - _MOST_PROBLEMS
+    return (*problems[:_MOST_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else []))
 
 
 def judge_all(golden: Golden, judge: Judge, lowered: Lowered) -> Iterator[Judged]:
@@ -158,7 +189,7 @@ class _Runs:
         conditions = Conditions(self.judge, ports, self.plan, one.run, one.golden.inputs, self.seed)
         name, tolerance = one.golden.name, self.judge.tolerance
         if self.judge.whole_is_tail and not self.judge.holds_network:
-            replays = conditions.replays_of_rounding() if tolerance else None
+            replays = conditions.replays_of_rounding()
             result = compare(name, threads, self.plan, one.expected, received, tolerance, replays)
         else:
             border = None if network is None else network.run(feeds)
