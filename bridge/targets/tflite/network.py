@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -22,6 +22,7 @@ from bridge.errors import LoweringError
 from bridge.static_model import TensorType
 from bridge.targets.tflite.cut import Cut
 from bridge.targets.tflite.fake_quantisation import as_float
+from bridge.targets.tflite.resize import written_out
 from bridge.targets.tflite.silence import quiet
 
 OUTPUT: Final = "network"
@@ -92,9 +93,10 @@ class _Copy:
         types: Mapping[str, TensorType],
     ) -> "_Copy":
         """Write the copy."""
-        rank = {name: len(type_.shape) for name, type_ in types.items()}
-        originals, extra = as_float(nodes, constants, rank)
-        writer = _Writer(constants, types, extra)
+        shapes = {name: type_.shape for name, type_ in types.items()}
+        floats, numbers = as_float(nodes, constants, {x: len(s) for x, s in shapes.items()})
+        originals, positions = written_out(floats, constants, shapes)
+        writer = _Writer(constants, types, {**numbers, **positions})
         named = {name: f"input_{i}" for i, name in enumerate(inputs)}
         writer.names.update(named)
         for node in originals:
@@ -119,7 +121,7 @@ class _Writer:
 
     constants: Mapping[str, onnx.TensorProto]
     types: Mapping[str, TensorType]
-    extra: Mapping[str, NDArray[np.float32]]
+    extra: Mapping[str, NDArray[Any]]
     names: dict[str, str] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     originals: list[onnx.NodeProto] = field(default_factory=list)

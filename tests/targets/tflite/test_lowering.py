@@ -37,6 +37,9 @@ CONSTANTS: Mapping[str, Array] = {
     "one": np.array([1]),
     "five": np.array([5]),
     "fixed": np.array([1.5, 2.5], np.float32),
+    "twelve": np.array([1, 4, 12, 12]),
+    "third": np.array([1, 1, 4 / 3, 4 / 3], np.float32),
+    "twice": np.array([1, 1, 2, 2], np.float32),
 }
 
 
@@ -198,6 +201,26 @@ CASES = {
         "score_threshold = 0.1, center_point_box = 0, rows = 6>(boxes, s) }",
         {"x": NHWC},
         ("r",),
+    ),
+    "nearest Resize, rounded as no kernel does": Case(
+        f"(float[1,3,8,8] x) => (float[1,4,12,12] y) {{ a = {CONV}(x, w, b) "
+        'y = Resize<mode="nearest", coordinate_transformation_mode="half_pixel", '
+        'nearest_mode="floor">(a, , , twelve) }',
+        {"x": NHWC},
+        ("y",),
+    ),
+    "linear Resize by a scale that is not the ratio of the sizes": Case(
+        f"(float[1,3,8,8] x) => (float[1,4,10,10] y) {{ a = {CONV}(x, w, b) "
+        'y = Resize<mode="linear", coordinate_transformation_mode="half_pixel">(a, , third) }',
+        {"x": NHWC},
+        ("y",),
+    ),
+    "Resize by two": Case(
+        f"(float[1,3,8,8] x) => (float[1,4,16,16] y) {{ a = {CONV}(x, w, b) "
+        'y = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", '
+        'nearest_mode="floor">(a, , twice) }',
+        {"x": NHWC},
+        ("y",),
     ),
     "names that others use": Case(
         f"(float[1,3,8,8] input_0) => (float[1,4,8,8] network) "
