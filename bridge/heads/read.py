@@ -244,15 +244,20 @@ def _check_formulas(head: Head, where: str, known: Sequence[str]) -> None:
 
 def formulas(head: Head) -> tuple[tuple[str, Formula], ...]:
     """Every formula of a head, with its place in the file."""
+    extras = [("[extras] value", head.extras.value)] if head.extras else []
+    boxes = [("[box]", tree) for tree in box_formulas(head)]
+    return (*boxes, ("[score] value", head.score.value), *extras)
+
+
+def box_formulas(head: Head) -> tuple[Formula, ...]:
+    """The formulas that the boxes are computed with."""
     match head.box.form:
         case FourColumns(value=value):
-            box = [("[box] value", value)]
+            return (value,)
         case CenterSize(center=center, size=size):
-            box = [("[box] center", center), ("[box] size", size)]
+            return (center, size)
         case Distances(point=point, distances=distances):
-            box = [("[box] point", point), ("[box] distances", distances)]
-    extras = [("[extras] value", head.extras.value)] if head.extras else []
-    return (*box, ("[score] value", head.score.value), *extras)
+            return (point, distances)
 
 
 def _output(label: str, section: Table) -> Output:
