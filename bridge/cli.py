@@ -2,7 +2,10 @@
 
 import typer
 
+from bridge.attach import attach
 from bridge.doctor import doctor
+from bridge.export import command as export
+from bridge.inspect import inspect
 from bridge.run import run
 
 app = typer.Typer(
@@ -12,6 +15,9 @@ app = typer.Typer(
     help="ONNX detectors with NonMaxSuppression inside, converted and proven equal to onnxruntime.",
 )
 app.command("run")(run)
+app.command("inspect")(inspect)
+app.command("attach")(attach)
+app.command("export")(export)
 app.command("doctor")(doctor)
 
 
