@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 import onnx
 
-from bridge.errors import LoweringError, UnsupportedModelError
+from bridge.errors import LoweringError
 from bridge.options import NmsForm, Options
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array, Lowered, LoweredNms, Port, ports
-from bridge.targets.tflite import suppression
+from bridge.targets.tflite import postprocess, suppression
 from bridge.targets.tflite.cut import Cut, cut, images
 from bridge.targets.tflite.flatbuffer import Builder, Tensor
 from bridge.targets.tflite.form import Form, own_outputs
@@ -55,7 +55,7 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
 
 def _form(static: StaticModel, options: Options) -> Form:
     if options.nms is NmsForm.POSTPROCESS:
-        raise UnsupportedModelError("--nms postprocess has no lowering yet; use --nms v4")
+        return postprocess.form(static, options)
     return own_outputs(static)
 
 

@@ -1,0 +1,235 @@
+"""`--nms postprocess`: TFLite_Detection_PostProcess in place of a suppression and what sorts it.
+
+The artifact has the operator's four float32 outputs, as SSD applications expect them: boxes
+(y1, x1, y2, x2), classes, scores and the number of detections, best first. What the source does to
+boxes, scores and classes behind its suppression (scaling, counting classes from one) stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bridge.errors import PassError
+from bridge.options import Options
+from bridge.static_model import Rows, StaticModel
+from bridge.static_nms import StaticNms
+from bridge.targets.base import LoweredNms, Port
+from bridge.targets.tflite.flatbuffer import Builder, Tensor
+from bridge.targets.tflite.form import Form
+from bridge.targets.tflite.operators import Emitter
+from bridge.targets.tflite.postprocess_geometry import SWAPPED
+from bridge.targets.tflite.postprocess_kernel import ROUNDING, Detections, Limits, detect
+from bridge.targets.tflite.postprocess_plan import Plan, plan
+from bridge.targets.tflite.postprocess_reference import reference
+from bridge.targets.tflite.postprocess_roles import Role
+
+BOXES: Final = "detection_boxes"
+CLASSES: Final = "detection_classes"
+SCORES: Final = "detection_scores"
+COUNT: Final = "num_detections"
+NAMES: Final = (BOXES, CLASSES, SCORES, COUNT)
+
+_SECONDS_PER_IOU: Final = 5e-9
+"""Measured: 350 ms for 67 million of them."""
+
+_SLOW: Final = 0.02
+
+
+def form(static: StaticModel, options: Options) -> Form:
+    """What becomes of a static model.
+
+    Raises:
+        UnsupportedModelError: it is not the detector of one image, with one suppression, whose
+            outputs are boxes, scores and classes.
+    """
+    found = plan(static, options)
+    rows, counted = found.call.rows, (Rows(1, COUNT),)
+    read = dict.fromkeys((*found.geometry.tensors, found.call.scores, *found.read))
+    if found.recovered is not None:
+        read[found.recovered.ids] = None
+
+    def finish(builder: Builder, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return _finish(found, builder, tensors)
+
+    return Form(
+        model=found.front(tuple(read)),
+        outputs=(
+            Port(BOXES, "float32", (1, rows, 4), (1, None, 4), rows=counted),
+            Port(CLASSES, "float32", (1, rows), (1, None), rows=counted),
+            Port(SCORES, "float32", (1, rows), (1, None), rows=counted),
+            Port(COUNT, "float32", (1,), (1,)),
+        ),
+        finish=finish,
+        nms=(_lowered(found),),
+        reference=reference(found, NAMES),
+        rounding={} if found.geometry.center else {BOXES: ROUNDING},
+        assumptions=(*found.geometry.assumptions, *_recovery(found)),
+        warnings=_warnings(found),
+    )
+
+
+def _lowered(found: Plan) -> LoweredNms:
+    call = found.call
+    because = (
+        "boxes come as centre and size, which the operator takes as they are"
+        if found.geometry.center
+        else "the operator compares corners that it makes of centres, up to 2 ulp beside the "
+        "model's: only an IoU that near the limit can fall otherwise"
+    )
+    return LoweredNms(
+        node=call.name,
+        lowered_to="TFLite_Detection_PostProcess",
+        boxes=found.boxes,
+        classes=found.classes,
+        max_output=call.max_output_boxes_per_class,
+        iou_threshold=call.iou_threshold,
+        score_threshold=call.score_threshold,
+        exact=found.geometry.center,
+        because=because,
+    )
+
+
+def _recovery(found: Plan) -> tuple[str, ...]:
+    """Where the operator differs from a suppression that hides classes in moved boxes."""
+    if found.recovered is None:
+        return ()
+    offset = found.recovered.offset
+    moved = "their own largest coordinate and one" if offset is None else f"{offset:g}"
+    return (
+        f"NonMaxSuppression '{found.call.name}' keeps {found.classes} classes apart by moving the "
+        f"boxes of each by {moved}; the operator knows classes and compares boxes where they are. "
+        "Both decide alike unless moved boxes of two classes meet (coordinates far below zero or "
+        "above the step), or the sum rounds an IoU across the limit; equal scores come by class",
+    )
+
+
+def _warnings(found: Plan) -> tuple[str, ...]:
+    """Say what the operator costs where every score is above the limit.
+
+    It compares each box it selects with every candidate that is left of its class.
+    """
+    comparisons = found.classes * found.per_class * found.boxes
+    seconds = comparisons * _SECONDS_PER_IOU
+    if seconds < _SLOW:
+        return ()
+    return (
+        f"TFLite_Detection_PostProcess is slow where scores are dense: with all of "
+        f"{found.classes} x {found.boxes} above the limit it compares {comparisons / 1e6:.0f} "
+        f"million pairs of boxes, about {seconds * 1e3:.0f} ms on a desktop core; --nms v4 does "
+        "not",
+    )
+
+
+def _finish(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Emit the operator and what stands behind it."""
+    call, geometry = found.call, found.geometry
+    width = 4 // len(geometry.tensors)
+    given = [builder.reshape(tensors[x], [found.boxes, width]) for x in geometry.tensors]
+    boxes = builder.concat(given, 1)
+    limits = Limits(
+        call.rows, call.max_output_boxes_per_class, call.iou_threshold, call.score_threshold
+    )
+    made = detect(
+        builder,
+        _swapped(builder, boxes) if geometry.x_first else boxes,
+        _scores(found, builder, tensors),
+        limits,
+        center=geometry.center,
+    )
+    behind = _Behind(found, builder, made, tensors)
+    rows = call.rows
+    return {
+        BOXES: builder.reshape(behind.boxes(), [1, rows, 4]),
+        CLASSES: builder.reshape(behind.part(Role.CLASS, made.classes), [1, rows]),
+        SCORES: builder.reshape(behind.part(Role.SCORE, made.scores), [1, rows]),
+        COUNT: made.count,
+    }
+
+
+def _scores(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Tensor:
+    """float32[C, N]; -inf where a box is of another class."""
+    scores = tensors[found.call.scores]
+    if found.recovered is None:
+        return builder.reshape(scores, [found.classes, found.boxes])
+    ids = builder.reshape(tensors[found.recovered.ids], [1, found.boxes])
+    numbers = found.recovered.first + np.arange(found.classes)[:, None]
+    own = builder.compare("EQUAL", ids, builder.constant(numbers, ids.dtype))
+    other = builder.constant(np.float32(-np.inf))
+    return builder.select(own, builder.reshape(scores, [1, found.boxes]), other)
+
+
+def _swapped(builder: Builder, boxes: Tensor) -> Tensor:
+    return builder.gather(boxes, builder.constant(SWAPPED, "int32"), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What the source does behind its suppression, done to the operator's detections."""
+
+    found: Plan
+    builder: Builder
+    made: Detections
+    emitter: Emitter = field(init=False)
+    tensors: InitVar[Mapping[str, Tensor]]
+
+    def __post_init__(self, tensors: Mapping[str, Tensor]) -> None:
+        constants = {tensor.name: tensor for tensor in self.found.model.graph.initializer}
+        emitter = Emitter(self.builder, self.found.types, constants, _no_suppression, dict(tensors))
+        object.__setattr__(self, "emitter", emitter)
+        for name in self.found.presets():
+            shape = self.found.types[name].shape
+            emitter.tensors[name] = self.builder.reshape(self._preset(name), shape)
+        emitter.emit(self.found.work)
+
+    def boxes(self) -> Tensor:
+        """float32[M, 4], y first."""
+        if self.found.part(Role.BOX) is None:
+            return self.made.boxes
+        boxes = self.part(Role.BOX, self.made.boxes)
+        return _swapped(self.builder, boxes) if self.found.returns_x_first else boxes
+
+    def part(self, role: Role, raw: Tensor) -> Tensor:
+        """The source's part of a role in the shape of `raw`, zero where no detection is."""
+        part = self.found.part(role)
+        if part is None:
+            return raw
+        builder, tensor = self.builder, self.emitter.tensor(part.tensor)
+        if part.columns is not None:
+            tensor = builder.gather(tensor, builder.constant(part.columns, "int32"), axis=1)
+        tensor = builder.cast(builder.reshape(tensor, raw.shape), "float32")
+        places = builder.constant(np.arange(raw.shape[0], dtype=np.float32))
+        real = builder.compare("LESS", places, self.made.count)
+        mask = builder.reshape(real, [raw.shape[0], *(1 for _ in raw.shape[1:])])
+        return builder.select(mask, tensor, builder.constant(np.float32(0)))
+
+    def _preset(self, name: str) -> Tensor:
+        """A tensor that the source fetches or counts, made of the detections."""
+        found, builder, dtype = self.found, self.builder, self.found.types[name].dtype
+        if name in found.tail.counts:
+            return builder.cast(self.made.count, dtype)
+        if name in found.roles.classes:
+            table = builder.constant(found.roles.classes[name], dtype)
+            return builder.gather(table, builder.cast(self.made.classes, "int32"))
+        boxes = self.made.boxes
+        if found.geometry.x_first:
+            boxes = _swapped(builder, boxes)
+        first = 0 if found.recovered is None else found.recovered.first
+        number = builder.binary("ADD", self.made.classes, builder.constant(np.float32(first)))
+        columns = {
+            Role.SCORE: builder.reshape(self.made.scores, [found.call.rows, 1]),
+            Role.CLASS: builder.reshape(number, [found.call.rows, 1]),
+        }
+        parts = [
+            columns.get(column.role, builder.slice_axis(boxes, 1, column.index % 4, 1))
+            for column in found.roles.leaves[name]
+        ]
+        return builder.cast(builder.concat(parts, 1), dtype)
+
+
+def _no_suppression(
+    builder: Builder, call: StaticNms, boxes: Tensor, scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    del builder, boxes, scores
+    raise PassError(f"{call.name}: a suppression behind the one that became the operator")
