@@ -10,7 +10,17 @@ import pytest
 from onnx import TensorProto, external_data_helper, helper, numpy_helper, parser
 
 from bridge.errors import UnsupportedModelError, UsageError
-from bridge.model import Array, InputKind, as_declared, input_shapes_of, load, save, seeded_inputs
+from bridge.model import (
+    Array,
+    InputKind,
+    as_declared,
+    input_shapes_of,
+    load,
+    save,
+    seeded_inputs,
+    skeleton,
+    with_weights,
+)
 from tests.shared import SHARED, needs_shared
 
 PLAIN = """
@@ -344,3 +354,19 @@ def test_a_symbol_has_one_size_everywhere() -> None:
 def test_shapes_that_do_not_fit_are_usage(given: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         input_shapes_of(parser.parse_graph(SHAPES).input, given)
+
+
+def test_a_skeleton_has_no_weights_and_gets_them_back() -> None:
+    model = parser.parse_model(PLAIN)
+    weights = numpy_helper.from_array(np.arange(5000, dtype=np.float32), "weights")
+    model.graph.initializer.append(weights)
+    model.doc_string, model.producer_name = "mine", "me"
+    helper.set_model_props(model, {"a": "b"})
+    before = model.SerializeToString(deterministic=True)
+    light = skeleton(model)
+    onnx.checker.check_model(light, full_check=True)
+    assert [tensor.name for tensor in light.graph.initializer] == ["w"]
+    assert [value.name for value in light.graph.input] == ["x", "weights"]
+    assert light.ByteSize() < 1000
+    assert with_weights(light, model).SerializeToString(deterministic=True) == before
+    assert model.SerializeToString(deterministic=True) == before

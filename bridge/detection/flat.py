@@ -14,7 +14,7 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from bridge.detection.spec import Shape
-from bridge.model import Array, operator, place, subgraphs
+from bridge.model import Array, operator, place, skeleton, subgraphs
 
 _MOST_ELEMENTS = 1024
 _FOLDED = frozenset(
@@ -85,11 +85,12 @@ class Flat:
 
 def flatten(model: onnx.ModelProto) -> Flat:
     """Walk a valid model; the argument is left alone."""
-    typed = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
     flat = Flat()
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    _Walk(flat, functions, opsets).main(typed.graph)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    _Walk(flat, functions, opsets).main(typed.graph, weights)
     return flat
 
 
@@ -99,12 +100,11 @@ class _Walk:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
     opsets: dict[str, int]
 
-    def main(self, graph: onnx.GraphProto) -> None:
+    def main(self, graph: onnx.GraphProto, weights: set[str]) -> None:
         seen: ChainMap[str, int] = ChainMap()
-        initializers = {tensor.name for tensor in graph.initializer}
         for value in graph.input:
             number = self._new(value.name, seen)
-            if value.name not in initializers:
+            if value.name not in weights:
                 self.flat.inputs.append(number)
         self.flat.outputs = self._graph(graph, seen, ())
 

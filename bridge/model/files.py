@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from onnx import TensorProto, helper, numpy_helper
 
 from bridge.errors import UnsupportedModelError, UsageError
-from bridge.model.graphs import graphs, operator, place, subgraphs
+from bridge.model.graphs import graphs, operator, place, skeleton, subgraphs
 
 MAX_BYTES = 2**31 - 1
 """What one protobuf message may hold, weights included."""
@@ -59,7 +59,7 @@ def load(path: str | os.PathLike[str]) -> Source:
     for tensor in tensors:
         _check_tensor(tensor, path)
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(skeleton(model))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise UnsupportedModelError(
             f"{path} is not valid ONNX: {' '.join(str(error).split())}"

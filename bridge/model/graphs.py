@@ -3,6 +3,10 @@
 from collections.abc import Iterator
 
 import onnx
+from onnx import helper
+
+_LARGE = 4096
+"""Bytes; what shapes, axes and limits need is smaller by far."""
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
@@ -31,3 +35,47 @@ def operator(node: onnx.NodeProto) -> str:
 def place(node: onnx.NodeProto) -> str:
     """Where a node is, for messages; unnamed nodes go by what they write."""
     return node.name or f"that writes {next(filter(None, node.output), '(nothing)')}"
+
+
+def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose large initializers of the main graph are inputs of their type instead.
+
+    For whoever looks at structure only (checks, inference, inlining): onnx serialises a model for
+    each of these, weights and all.
+    """
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    graph = model.graph
+    light.graph.name = graph.name
+    for part in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, part).extend(getattr(graph, part))
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.ByteSize() <= _LARGE:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in inputs:
+            value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            light.graph.input.append(value)
+    return light
+
+
+def with_weights(light: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """A full model of the graph of an edited skeleton, and all else from the original."""
+    full = onnx.ModelProto()
+    full.CopyFrom(light)
+    inputs = {value.name for value in model.graph.input}
+    added = [value for value in full.graph.input if value.name not in inputs]
+    for value in added:
+        full.graph.input.remove(value)
+    large = [tensor for tensor in model.graph.initializer if tensor.ByteSize() > _LARGE]
+    full.graph.initializer.extend(large)
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if model.HasField(field):
+            setattr(full, field, getattr(model, field))
+    full.metadata_props.extend(model.metadata_props)
+    if model.graph.HasField("doc_string"):
+        full.graph.doc_string = model.graph.doc_string
+    full.graph.metadata_props.extend(model.graph.metadata_props)
+    full.graph.quantization_annotation.extend(model.graph.quantization_annotation)
+    return full

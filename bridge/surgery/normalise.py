@@ -24,7 +24,9 @@ from bridge.model import (
     input_shapes_of,
     operator,
     place,
+    skeleton,
     spelt,
+    with_weights,
 )
 from bridge.static_model import Finding
 from bridge.surgery import opset
@@ -99,7 +101,8 @@ def _inline_functions(model: onnx.ModelProto, findings: list[Finding]) -> onnx.M
             names.append(f"{function.domain}::{function.name}")
             _import_version(function, version)
         _write_defaults(model)
-        model = inliner.inline_local_functions(model)
+        light = inliner.inline_local_functions(skeleton(model))
+        model = with_weights(light, model)
         # The definitions may stay behind, and so do their domains.
         del model.functions[:]
         what = f"functions inlined: {', '.join(names)}"

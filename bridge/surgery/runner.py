@@ -18,6 +18,7 @@ import onnx_graphsurgeon as gs
 
 from bridge import static_nms
 from bridge.errors import BridgeError, PassError
+from bridge.model import skeleton
 from bridge.options import Options
 from bridge.static_model import Finding, StaticModel
 from bridge.surgery import static
@@ -84,26 +85,41 @@ def run(
         PassError: a pass could not run, or broke its promise; it is named.
     """
     start = time.perf_counter()
-    with _blame("normalise"):
-        normal, findings = normalise(
-            source, input_shapes=options.input_shapes, freeze=options.freeze
-        )
-        onnx.checker.check_model(normal)
+    normal, findings = _normal(source, options)
     reports = [PassReport("normalise", bool(findings), findings, _since(start))]
     if dump:
         dump("normalise", normal)
 
     start = time.perf_counter()
-    with _blame("static-max-output"):
-        result = static.make_static(normal, max_detections=options.max_detections)
-    reports.extend(_static_reports(result, _since(start)))
+    made = _static(normal, options)
+    del normal  # a model less in memory
+    reports.extend(_static_reports(made, _since(start)))
     if dump:
-        dump("static-max-output", result.model)
+        dump("static-max-output", made.model)
 
-    edited, edits, assumptions = edit(result.model, options, passes, dump=dump)
-    final = replace(result, model=edited, assumptions=(*result.assumptions, *assumptions))
-    _check_all(source, result, final, options, passes)
+    model, edits, assumptions = edit(made.model, options, passes, dump=dump)
+    final = replace(made, model=model, assumptions=(*made.assumptions, *assumptions))
+    del made
+    complaint = _complaint(final, source, options)
+    if complaint is not None:
+        raise _broken(source, options, passes, complaint)
     return SurgeryResult(final, (*reports, *edits))
+
+
+def _normal(
+    source: onnx.ModelProto, options: Options
+) -> tuple[onnx.ModelProto, tuple[Finding, ...]]:
+    with _blame("normalise"):
+        normal, findings = normalise(
+            source, input_shapes=options.input_shapes, freeze=options.freeze
+        )
+        onnx.checker.check_model(skeleton(normal))
+    return normal, findings
+
+
+def _static(normal: onnx.ModelProto, options: Options) -> StaticModel:
+    with _blame("static-max-output"):
+        return static.make_static(normal, max_detections=options.max_detections)
 
 
 def _since(start: float) -> float:
@@ -230,17 +246,11 @@ def _stamp(value: object) -> object:
     return id(value) if isinstance(value, gs.Tensor | gs.Graph | np.ndarray) else value
 
 
-def _check_all(
-    source: onnx.ModelProto,
-    made: StaticModel,
-    final: StaticModel,
-    options: Options,
-    passes: Sequence[Pass],
-) -> None:
-    """One check of the result; only when it fails, one per step to find out whose fault it is."""
-    complaint = _complaint(final, source, options)
-    if complaint is None:
-        return
+def _broken(
+    source: onnx.ModelProto, options: Options, passes: Sequence[Pass], complaint: str
+) -> PassError:
+    """The error that names who broke the model, found by doing all of it again step by step."""
+    made = _static(_normal(source, options)[0], options)
     culprit, found = "static-max-output", _complaint(made, source, options)
     for number, step in enumerate(passes):
         if found is not None:
@@ -248,14 +258,14 @@ def _check_all(
         culprit = step.name
         model, _, _ = edit(made.model, options, passes[: number + 1])
         found = _complaint(replace(made, model=model), source, options)
-    raise PassError(f"pass {culprit} broke the model: {found or complaint}; {_OUR_FAULT}")
+    return PassError(f"pass {culprit} broke the model: {found or complaint}; {_OUR_FAULT}")
 
 
 def _complaint(static: StaticModel, source: onnx.ModelProto, options: Options) -> str | None:
     """What is wrong with a static model, if anything is."""
     model = static.model
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(skeleton(model), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return " ".join(str(error).split())
     initializers = {tensor.name for tensor in source.graph.initializer}

@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, defs, helper, inliner
 
 from bridge.errors import UnsupportedModelError
-from bridge.model import graphs, subgraphs
+from bridge.model import graphs, skeleton, subgraphs, with_weights
 from bridge.static_model import Finding
 from bridge.surgery.opset.rules import RULES
 from bridge.surgery.opset.scope import OPSET, Names, Scope, refusal
@@ -42,7 +42,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Finding, ...
             f"{defs.onnx_opset_version()}: export it at opset {OPSET}"
         )
     model = _expand_definitions(model, version)
-    typed = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
     names = Names(_all_names(model))
     outside = Scope(version, names, ChainMap(), ChainMap())
     _convert_graph(model.graph, typed.graph, outside)
@@ -89,8 +89,9 @@ def _expand_definitions(model: onnx.ModelProto, version: int) -> onnx.ModelProto
         for node in graph.node:
             if ("", node.op_type) in defined:
                 _write_defaults(node, version)
-    typed = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    return inliner.inline_selected_functions(typed, defined, inline_schema_functions=True)
+    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
+    light = inliner.inline_selected_functions(typed, defined, inline_schema_functions=True)
+    return with_weights(light, model)
 
 
 def _write_defaults(node: NodeProto, version: int) -> None:
