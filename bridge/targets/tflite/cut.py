@@ -30,7 +30,7 @@ ARITHMETIC: Final = frozenset({
 })
 """Decode is made of these; Exp, Sigmoid and Softmax are not: onnxruntime's own last bits differ."""
 
-PARTS: Final = frozenset({"Gather", "Slice", "Split"})
+PARTS: Final = frozenset({"Gather", "ReduceMax", "ReduceMin", "Slice", "Split"})
 """They read less than there is: better one border tensor whole than several parts of it."""
 
 MOVERS: Final = frozenset({
@@ -40,8 +40,7 @@ MOVERS: Final = frozenset({
 """Ours between arithmetic; at the border onnx2tf merges them into the layout of the network."""
 
 UNSAFE: Final = frozenset({
-    "Constant", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "ScatterElements",
-    "ScatterND", "Where",
+    "Constant", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Where",
 })
 """onnx2tf turns these into arithmetic, or loses a tensor; where the network needs none, ours."""
 # fmt: on

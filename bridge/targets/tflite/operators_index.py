@@ -199,24 +199,30 @@ def _topk(node: Node) -> tuple[Tensor, ...]:
 
 
 def _arg(kind: str, node: Node) -> Tensor:
-    """ARG_MAX or ARG_MIN: the lowest of equal positions, or the highest if asked.
-
-    The kernels have no int64 input.
-    """
+    """ARG_MAX or ARG_MIN: the lowest of equal positions, or the highest if asked."""
     builder, x = node.builder, node.require(0, NUMBER + SMALL)
-    if x.dtype == "int64" and not node.interval(0).fits_int32:
-        raise node.unsupported("int64 values that may not fit into int32", "use int32 values")
-    x = x if x.dtype == "float32" else builder.cast(x, "int32")
     axis = node.axis(x.rank)
     last = node.attribute("select_last_index", 0)
     if last:
         x = take(builder, x, range(x.shape[axis])[::-1], axis)
-    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-    # 2 and 4 are INT32 and INT64 in schema.fbs; int32 stays usable as a position.
-    found = builder.op(kind, [x, builder.constant(axis, "int32")], shape, "int32", outputType=2)
+    if x.dtype == "int64" and not node.interval(0).fits_int32:
+        found = _arg_int64(kind, node, x, axis)
+    else:
+        x = x if x.dtype == "float32" else builder.cast(x, "int32")
+        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+        # 2 is INT32 in schema.fbs.
+        found = builder.op(kind, [x, builder.constant(axis, "int32")], shape, "int32", outputType=2)
+    found = builder.reshape(found, node.shape)
     if last:
         found = binary(builder, "SUB", builder.constant(x.shape[axis] - 1, "int32"), found)
-    return builder.cast(builder.reshape(found, node.shape), "int64")
+    return builder.cast(found, "int64")
+
+
+def _arg_int64(kind: str, node: Node, x: Tensor, axis: int) -> Tensor:
+    """TOPK_V2, which has the int64 kernel that ARG_MAX and ARG_MIN lack."""
+    keys, permutation = _last(node, x, axis)
+    keys = keys if kind == "ARG_MAX" else reversed_order(node.builder, keys)
+    return transpose(node.builder, node.builder.topk(keys, 1)[1], permutation)
 
 
 def _cumsum(node: Node) -> Tensor:

@@ -112,11 +112,36 @@ def _divide(node: Node) -> Tensor:
     if a.dtype != "int64":
         return binary(node.builder, "DIV", a, b)
     if not (node.interval(0).fits_int32 and node.interval(1).fits_int32):
-        raise node.unsupported(
-            "int64 division of values that may not fit into int32", "divide int32 values"
-        )
+        return _divided_int64(node.builder, a, b)
     a, b = (node.builder.cast(t, "int32") for t in (a, b))
     return node.builder.cast(binary(node.builder, "DIV", a, b), "int64")
+
+
+def _divided_int64(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
+    """The quotient of any int64 numbers, by steps of float32 division.
+
+    What FLOOR_MOD leaves is a multiple of b. Each step takes off what float32 sees of the quotient
+    and is 2^22 times closer to it; three steps cover 63 bits. Where an int64 overflows on the way
+    it wraps, and wraps back.
+    """
+    remainder = binary(builder, "FLOOR_MOD", a, b)
+    rest = binary(builder, "SUB", a, remainder)
+    divisor = builder.cast(b, "float32")
+    quotient = None
+    for _ in range(4):
+        seen = binary(builder, "DIV", builder.cast(rest, "float32"), divisor)
+        step = builder.cast(builder.unary("ROUND", seen), "int64")
+        quotient = step if quotient is None else builder.binary("ADD", quotient, step)
+        rest = builder.binary("SUB", rest, binary(builder, "MUL", step, b))
+    assert quotient is not None
+    # So far it is rounded down; ONNX rounds towards zero, which differs for a negative one.
+    zero = builder.constant(0, "int64")
+    negative = compare(
+        builder, "NOT_EQUAL", compare(builder, "LESS", a, zero), compare(builder, "LESS", b, zero)
+    )
+    inexact = compare(builder, "NOT_EQUAL", remainder, zero)
+    up = builder.cast(builder.compare("LOGICAL_AND", inexact, negative), "int64")
+    return builder.binary("ADD", quotient, up)
 
 
 def _modulo(node: Node) -> Tensor:

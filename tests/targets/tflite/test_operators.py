@@ -86,13 +86,17 @@ def arithmetic() -> Iterator[Case]:
                     y = nonzero(y)
                 attributes = {"fmod": 1} if op == "Mod" and dtype == F32 else {}
                 label = f"{dtype} {a} {b}"
-                if op == "Div" and dtype == I64:
-                    # A graph input of int64 may hold anything: see `divisions`.
-                    continue
                 yield Case(op, label, {"x": x, "y": y}, attributes=attributes)
     big = {"x": ints(2**40 + 3, -(2**33) - 1), "y": ints(12345, 2**29 + 1)}
     for op in ("Add", "Sub", "Mul", "Max", "Min", "Mod"):
         yield Case(op, "beyond 2^32", big)
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 63, (2, 2000))
+    wide = rng.integers(-(2**63), 2**63 - 1, (2, 2000)) >> bits
+    yield Case("Div", "any int64", {"x": wide[0], "y": nonzero(wide[1])})
+    yield Case("Div", "any int64 by a constant", {"x": wide[0]}, {"y": np.array(-977)})
+    whole = wide[1] >> 32 << 1 | 1
+    yield Case("Div", "multiples", {"x": whole * (wide[0] >> 40), "y": whole})
     for dtype in (I64, I32):
         y = nonzero(data(dtype, 40, seed=1))
         yield Case("Mod", f"fmod {dtype}", {"x": data(dtype, 40), "y": y}, attributes={"fmod": 1})
@@ -396,7 +400,7 @@ def ranks() -> Iterator[Case]:
             attributes=attributes,
         )
     for op in ("ArgMax", "ArgMin"):
-        for dtype in (F32, I32, U8, I8):
+        for dtype in (F32, I32, U8, I8, I64):
             for shape, axis in shapes:
                 x = data(I64, *shape, low=0, high=4).astype(dtype)
                 for keep, last in ((0, 0), (1, 0), (0, 1)):
