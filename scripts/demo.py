@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import bridge
 from bridge.artifact import read_manifest
+from bridge.command import exit_on_error, single_command
 from bridge.model import Array, load
 from bridge.verify.golden import reference_session
 from examples.shapes.scenes import CLASSES, SIZE, network_input
@@ -44,20 +45,13 @@ def main(
     output: Annotated[Path, typer.Option("-o", "--output", help="the PNG to write")],
 ) -> None:
     """Write a PNG: a row per scene, onnxruntime left, the artifact right; then say the verdict."""
-    pictures = {
-        path.stem: np.asarray(Image.open(path).convert("RGB"))
-        for path in sorted(scenes.glob("*.png"))
-    }
-    session = reference_session(load(source))
-    names = [value.name for value in session.get_outputs()]
-    expected, found = [], []
-    with bridge.load(artifact) as detector:
-        for picture in pictures.values():
-            feeds = {"images": network_input(picture)}
-            expected.append(_found(dict(zip(names, session.run(names, feeds), strict=True))))
-            found.append(_found(detector.run(feeds)))
-    kind = read_manifest(artifact).target
-    sheet([*pictures.values()], [("onnxruntime", expected), (kind, found)]).save(output)
+    pictures = [
+        np.asarray(Image.open(path).convert("RGB")) for path in sorted(scenes.glob("*.png"))
+    ]
+    with exit_on_error():
+        expected, found = detect(source, artifact, pictures)
+        kind = read_manifest(artifact).target
+    sheet(pictures, [("onnxruntime", expected), (kind, found)]).save(output)
     same = sum(_same(*pair) for pair in zip(expected, found, strict=True))
     shapes = sum(len(one.boxes) for one in expected)
     typer.echo(f"{shapes} shapes in {len(pictures)} scenes, drawn side by side in {output}")
@@ -65,6 +59,21 @@ def main(
     typer.echo(f"{verdict}: {same} of {len(pictures)} scenes equal to onnxruntime")
     if verdict != "MATCH":
         raise typer.Exit(1)
+
+
+def detect(
+    source: Path, artifact: Path, pictures: Sequence[NDArray[np.uint8]]
+) -> tuple[list[Found], list[Found]]:
+    """What onnxruntime finds with the source in each picture, and what the artifact finds."""
+    session = reference_session(load(source))
+    names = [value.name for value in session.get_outputs()]
+    expected, found = [], []
+    with bridge.load(artifact) as detector:
+        for picture in pictures:
+            feeds = {"images": network_input(picture)}
+            expected.append(_found(dict(zip(names, session.run(names, feeds), strict=True))))
+            found.append(_found(detector.run(feeds)))
+    return expected, found
 
 
 def sheet(
@@ -116,4 +125,4 @@ def _with_boxes(picture: NDArray[np.uint8], found: Found) -> Image.Image:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    single_command(main)()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bridge.command import exit_on_error, single_command
 from bridge.export import export, summary
 from bridge.pytorch import Exporter, Input
 
@@ -49,19 +50,23 @@ def main(
     for detector in DETECTORS:
         for one in exporter or Exporter:
             path = detector.file(folder, one)
-            if path.exists() or (only and detector.name not in only):
-                continue
-            done = export(
-                f"torchvision:{detector.name}",
-                path,
-                [Input("images", (1, 3, detector.size, detector.size))],
-                model_options=detector.options,
-                exporter=one,
-                verify=verify,
-            )
-            checked = summary(done.agreement) if done.agreement else "not compared with torch"
-            typer.echo(f"{path.name}: opset {done.opset}, {done.nodes} nodes; {checked}")
+            if not path.exists() and (not only or detector.name in only):
+                with exit_on_error():
+                    typer.echo(_export(detector, path, one, verify=verify))
+
+
+def _export(detector: Detector, path: Path, exporter: Exporter, *, verify: bool) -> str:
+    done = export(
+        f"torchvision:{detector.name}",
+        path,
+        [Input("images", (1, 3, detector.size, detector.size))],
+        model_options=detector.options,
+        exporter=exporter,
+        verify=verify,
+    )
+    checked = summary(done.agreement) if done.agreement else "not compared with torch"
+    return f"{path.name}: opset {done.opset}, {done.nodes} nodes; {checked}"
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    single_command(main)()

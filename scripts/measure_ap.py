@@ -11,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 import bridge
+from bridge.command import exit_on_error, single_command
 from bridge.model import Array, load
 from bridge.options import NmsForm, Options
 from bridge.verify.golden import reference_session
@@ -35,11 +36,7 @@ class Artifact:
 
 ARTIFACTS = (
     Artifact("TFLite, NON_MAX_SUPPRESSION_V4", "tflite", Options(nms=NmsForm.V4)),
-    Artifact(
-        "TFLite, TFLite_Detection_PostProcess",
-        "tflite",
-        Options(nms=NmsForm.POSTPROCESS, class_aware=True),
-    ),
+    Artifact("TFLite, TFLite_Detection_PostProcess", "tflite", Options(nms=NmsForm.POSTPROCESS)),
     Artifact("TVM", "tvm", Options()),
 )
 
@@ -59,7 +56,8 @@ def main(
 ) -> None:
     """Print the table; status 1 where an artifact is further from onnxruntime than 0.001."""
     scenes = [draw_scene(seed) for seed in range(count)]
-    measured = dict(measure(model, photos, scenes))
+    with exit_on_error():
+        measured = dict(measure(model, photos, scenes))
     text = table(measured, count)
     typer.echo(text)
     if output is not None:
@@ -146,4 +144,4 @@ def _onnxruntime(model: Path) -> Run:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    single_command(main)()

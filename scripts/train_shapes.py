@@ -12,6 +12,7 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 
+from bridge.command import single_command
 from examples.shapes.model import WEIGHTS, ShapeDetector, ShapeNetwork
 from examples.shapes.scenes import SIZE, Scene, draw_scene
 from scripts.average_precision import AveragePrecision, Detections, average_precision
@@ -193,4 +194,4 @@ def _mirrored(boxes: Tensor, axis: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    typer.run(train)
+    single_command(train)()
