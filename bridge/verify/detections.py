@@ -4,31 +4,41 @@
 the same boxes, scores and classes, whatever the order of axes, of corners and of rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bridge.targets.base import Array, Port
 from bridge.verify.rows import Columns, Floats, Group, Integers, Table, columns, groups, table
 
+COLUMNS = Columns(boxes=None, score=4, coordinates=np.array([True] * 4 + [False]), widths=(4, 1))
+"""What the floats of a `Reading`'s tables are."""
+
+_MOST_COLUMNS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the outputs of a model hold boxes, scores and, if they do, classes.
+    """Where outputs hold boxes, scores and, if they do, classes.
 
     Attributes:
+        boxes: the first of four columns.
+        centres: the four are centre and size, not two corners.
         label: the column of the classes, of the integers where `integers`; None if there is none.
     """
 
     group: Group
     boxes: int
     score: int
-    label: int | None
-    integers: bool
+    label: int | None = None
+    integers: bool = False
+    centres: bool = False
 
-    def table(self, outputs: Mapping[str, Array], *, classes: bool) -> Table:
-        """The detections as rows of corner intervals and a score, by falling score.
+    def table(self, outputs: Mapping[str, Array]) -> Table:
+        """The detections as class, corner intervals and score, by falling score.
 
         A box is its two intervals, the lower one first, so that x and y may stand in any order.
         """
@@ -36,43 +46,47 @@ class Reading:
         real = rows.detections()
         values = rows.values[real]
         label: Integers = np.zeros((len(values), 0), np.int64)
-        if classes and self.label is not None:
+        if self.label is not None:
             source = rows.exact[real] if self.integers else values
             label = source[:, [self.label]].astype(np.int64)
-        numbers = np.concatenate(
-            [_intervals(values[:, self.boxes : self.boxes + 4]), values[:, [self.score]]], axis=1
-        )
+        boxes = values[:, self.boxes : self.boxes + 4]
+        if self.centres:
+            centre, size = boxes[:, :2], boxes[:, 2:]
+            boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+        numbers = np.concatenate([_intervals(boxes), values[:, [self.score]]], axis=1)
         order = np.lexsort((*label.T, *numbers.T[:4], -numbers[:, 4]))
         return Table(label[order], numbers[order], (4, 1))
 
 
-COLUMNS = Columns(boxes=None, score=4, coordinates=np.array([True] * 4 + [False]), widths=(4, 1))
-"""What the floats of a `Reading`'s tables are."""
+def of_postprocess(ports: Sequence[Port]) -> Reading:
+    """The outputs of TFLite_Detection_PostProcess: boxes, classes, scores, count, in its order."""
+    return Reading(groups(ports)[0], boxes=0, score=5, label=4)
 
 
-def read(ports: Sequence[Port], runs: Sequence[Mapping[str, Array]]) -> Reading | None:
-    """Find detections in the trimmed outputs of all runs; None where boxes or scores are missing.
+def readings(ports: Sequence[Port], runs: Sequence[Mapping[str, Array]]) -> Iterator[Reading]:
+    """Every way in which trimmed outputs can hold boxes and scores, the likeliest first.
 
-    Boxes are the numbers of an output with four columns, or the first four of a longer row if they
-    are corners in every row; scores are the column with the most different numbers that are no
-    coordinates; classes are the one column of integers, or of whole numbers.
+    Classes are any whole numbers beside them; a reading does without only where there are none.
     """
     for group in groups(ports):
         tables = [table(group, run) for run in runs]
-        kind = columns(tables)
-        if kind.boxes is None or kind.score is None:
-            continue
-        if tables[0].exact.shape[1] == 1:
-            return Reading(group, kind.boxes, kind.score, 0, True)
         values = np.concatenate([one.values for one in tables])
-        taken = {*range(kind.boxes, kind.boxes + 4), kind.score}
-        whole = [
-            column
-            for column in range(values.shape[1])
-            if column not in taken and (values[:, column] == np.floor(values[:, column])).all()
-        ]
-        return Reading(group, kind.boxes, kind.score, whole[0] if len(whole) == 1 else None, False)
-    return None
+        width = values.shape[1]
+        if not 5 <= width <= _MOST_COLUMNS:
+            continue
+        kind = columns(tables)
+        likely = [] if kind.boxes is None or kind.score is None else [(kind.boxes, kind.score)]
+        whole = np.flatnonzero((values == np.floor(values)).all(axis=0))
+        for boxes, score in chain(likely, product(range(width - 3), range(width))):
+            taken = {*range(boxes, boxes + 4), score}
+            if len(taken) < 5:
+                continue
+            labels: list[tuple[int | None, bool]] = [
+                *((column, True) for column in range(tables[0].exact.shape[1])),
+                *((int(column), False) for column in whole if column not in taken),
+            ]
+            for (label, integers), centres in product(labels or [(None, False)], (False, True)):
+                yield Reading(group, boxes, score, label, integers, centres)
 
 
 def _intervals(boxes: Floats) -> Floats:
@@ -86,28 +100,50 @@ def _intervals(boxes: Floats) -> Floats:
     return pairs.reshape(-1, 4)
 
 
-def difference(expected: Table, found: Table, room: int) -> str:
-    """How two sets of detections differ; empty where they are the same to the bit.
+def difference(expected: Table, found: Table, room: int, limit: float) -> str:
+    """How two sets of detections differ; empty where they are the same.
+
+    Where there is room for no more, which of several detections of the lowest score are in is a
+    matter of order, and all that is asked is that as many are.
 
     Args:
         expected: the source's.
-        found: the artifact's, which has no more than `room` rows: the best of the source's.
-        room: the most detections that fit.
+        found: the artifact's; its classes are compared if both have some.
+        room: the most detections that the artifact can hold: the best of the source's.
+        limit: how far a box may be off, relative to its largest coordinate.
     """
     wanted = min(len(expected), room)
     if len(found) != wanted:
         return f"has {len(found)} detections, and the source {wanted}"
-    kept = Table(expected.exact[:wanted], expected.values[:wanted], expected.widths)
-    for name, one, other in (
-        ("classes", kept.exact, found.exact),
-        ("boxes", kept.values[:, :4], found.values[:, :4]),
-        ("scores", kept.values[:, 4:], found.values[:, 4:]),
+    one, other = _above_cut(expected, room), _above_cut(found, room)
+    if len(one) != len(other):
+        return f"has {len(other)} detections above the lowest score, and the source {len(one)}"
+    size = np.abs(one.values[:, :4]).max(axis=1, initial=0, keepdims=True)
+    apart = np.abs(one.values[:, :4] - other.values[:, :4])
+    for name, wrong in (
+        ("scores", one.values[:, 4] != other.values[:, 4]),
+        ("boxes", ~(apart <= limit * size).all(axis=1)),
+        ("classes", _differ(one.exact, other.exact)),
     ):
-        wrong = np.flatnonzero((one != other).any(axis=1))
-        if len(wrong):
-            row = int(wrong[0])
+        if wrong.any():
+            row = int(wrong.argmax())
             return (
-                f"differs from the source in the {name} of {len(wrong)} detections, first "
-                f"{found.values[row].tolist()} instead of {kept.values[row].tolist()}"
+                f"differs from the source in the {name} of {int(wrong.sum())} detections, first "
+                f"{other.values[row].tolist()} instead of {one.values[row].tolist()}"
             )
     return ""
+
+
+def _differ(expected: Integers, found: Integers) -> NDArray[np.bool_]:
+    if expected.shape != found.shape:
+        return np.zeros(len(expected), bool)
+    return np.asarray((expected != found).any(axis=1))
+
+
+def _above_cut(rows: Table, room: int) -> Table:
+    """Rows that are in whatever the order of equal scores; `rows` go by falling score."""
+    kept = len(rows)
+    if kept >= room:
+        scores = rows.values[:room, 4]
+        kept = int((scores > scores[-1]).sum())
+    return Table(rows.exact[:kept], rows.values[:kept], rows.widths)

@@ -83,7 +83,9 @@ class Judge:
         self._outputs = [value.name for value in model.graph.output]
         observed = [name for call in self.calls for name in _tensors(call)]
         wanted = list(dict.fromkeys([*self._outputs, *self.border, *observed]))
-        self._whole = _Part(with_outputs(model, wanted, self.types))
+        self._model = with_outputs(model, wanted, self.types)
+        self._whole = _Part(self._model)
+        self._unsteady: dict[int, _Part] = {}
         tail = behind(model, self.border, wanted, self.types)
         self.operators = frozenset(node.op_type for node in tail.graph.node)
         boxes, scores = (
@@ -99,6 +101,16 @@ class Judge:
     def whole(self, feeds: Mapping[str, Array]) -> Run:
         """Run from the inputs, frozen ones left out."""
         return self._run(self._whole.run(feeds), feeds)
+
+    def unsteady(self, feeds: Mapping[str, Array], seed: int) -> Run:
+        """Run from the inputs with every weight of a sum moved in its last bit.
+
+        A sum in another order, or on wider registers, is the exact sum of terms that differ in
+        their last bits: what this moves is what another implementation may be off by.
+        """
+        if seed not in self._unsteady:
+            self._unsteady[seed] = _Part(_moved_weights(self._model, seed))
+        return self._run(self._unsteady[seed].run(feeds), feeds)
 
     def tail(self, border: Mapping[str, Array]) -> Run:
         """Run what stands behind the border."""
@@ -135,6 +147,21 @@ class _Part:
             return {}
         values = self._session.run(self._outputs, {name: feeds[name] for name in self._inputs})
         return dict(zip(self._outputs, map(np.asarray, values), strict=True))
+
+
+def _moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    rng = np.random.default_rng(seed)
+    summed = {
+        name for node in model.graph.node if node.op_type in _SUMS for name in node.input[1:]
+    }
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.name in summed and tensor.data_type == onnx.TensorProto.FLOAT:
+            weights = numpy_helper.to_array(tensor).astype(np.float64)
+            weights *= 1 + np.finfo(np.float32).eps * rng.uniform(-1, 1, weights.shape)
+            tensor.CopyFrom(numpy_helper.from_array(weights.astype(np.float32), tensor.name))
+    return copy
 
 
 def _sources(model: onnx.ModelProto, names: Sequence[str]) -> frozenset[str]:

@@ -59,9 +59,9 @@ class Columns:
 
     Attributes:
         boxes: where the four corners of a box start, if a column block has them.
-        score: the column that orders rows: of those that are no coordinates, the one with the most
-            different numbers; None where none has many.
-        coordinates: bool[V]; boxes, points, and whatever else exceeds 1.
+        score: the column that orders rows: of those within 0..1 the one with the most different
+            numbers, or else (logits) of the outputs of one column; None where none has many.
+        coordinates: bool[V]; boxes, points, and whatever else exceeds 1 and is not the score.
         widths: how many columns each float output has.
     """
 
@@ -145,19 +145,26 @@ def table(group: Group, outputs: Mapping[str, Array]) -> Table:
 def columns(tables: Sequence[Table]) -> Columns:
     """What the float columns are: a column that exceeds 1 holds coordinates, not scores."""
     values = np.concatenate([one.values for one in tables])
+    widths = tables[0].widths
     largest = np.abs(np.where(np.isfinite(values), values, 0)).max(axis=0, initial=0)
     coordinates = largest > 1
+    alone = np.repeat(np.array(widths, np.int64), widths) == 1
     boxes = None
     start = 0
-    for width in tables[0].widths:
+    for width in widths:
         if _starts_with_corners(values[:, start : start + width]):
             boxes = start if boxes is None else boxes
             coordinates[start : start + 4] = True
         start += width
-    return Columns(boxes, _score(values, ~coordinates), coordinates, tables[0].widths)
+    score = _most_different(values, ~coordinates)
+    if score is None and boxes is not None:
+        score = _most_different(values, alone)
+    if score is not None:
+        coordinates[score] = False
+    return Columns(boxes, score, coordinates, widths)
 
 
-def _score(values: Floats, candidates: NDArray[np.bool_]) -> int | None:
+def _most_different(values: Floats, candidates: NDArray[np.bool_]) -> int | None:
     different = [len(np.unique(column)) for column in values.T[candidates]]
     if not different or max(different) * 4 < len(values):
         return None
