@@ -13,6 +13,7 @@ from bridge.static_model import TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array
 from bridge.verify.golden import session_of
+from bridge.verify.rounding import EPSILON
 
 # fmt: off
 _ROUNDED = frozenset({
@@ -27,9 +28,12 @@ _NETWORK = frozenset({
     "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "Resize", "RoiAlign",
 })
 """Operators that networks consist of: long sums, one behind the other, in any order."""
+
+_SUMS = frozenset({"BatchNormalization", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
+"""Operators whose further inputs are the weights of sums."""
 # fmt: on
 
-ROUNDING = 16 * float(np.finfo(np.float32).eps)
+ROUNDING = 16 * EPSILON
 """The deviation that an operator whose last bits are open may cause."""
 
 
@@ -151,9 +155,7 @@ class _Part:
 
 def _moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     rng = np.random.default_rng(seed)
-    summed = {
-        name for node in model.graph.node if node.op_type in _SUMS for name in node.input[1:]
-    }
+    summed = {name for node in model.graph.node if node.op_type in _SUMS for name in node.input[1:]}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for tensor in copy.graph.initializer:
