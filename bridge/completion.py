@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bridge.heads import HeadOptions, complete
 from bridge.model import Source, save
-from bridge.options import Options
+from bridge.options import BoxLayout, NmsForm, Options
 from bridge.preprocess import InputLayout, PreprocessOptions, add_preprocessing
 
 
@@ -48,10 +48,12 @@ def completed(
             completion.head_options,
             max_detections=options.max_detections,
             input_shapes=options.input_shapes,
+            # The operator has four outputs, and none of them is for key points.
+            extras=options.nms is not NmsForm.POSTPROCESS,
         )
         model = complete(model, completion.head, head_options)
-        # The head has a bound of its own and fixed every dimension.
-        options = replace(options, max_detections=None, input_shapes={})
+        # The head has a bound of its own, fixed every dimension, and puts x before y.
+        options = replace(options, max_detections=None, input_shapes={}, box_layout=BoxLayout.XYXY)
         added.append(f"the source ends in raw outputs: head {completion.head} was attached")
     if completion.preprocess != PreprocessOptions():
         fed = add_preprocessing(model, completion.preprocess)

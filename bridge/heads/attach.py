@@ -29,6 +29,7 @@ class HeadOptions:
 
     Attributes:
         pre_nms_top_k: candidates that meet the suppression; 0 is all.
+        extras: whether further columns of the head become an output.
         overrides: `KEY=VALUE` each, a key of the head file and its new value.
         input_shapes: input name to full shape, fixing symbolic dimensions.
     """
@@ -38,6 +39,7 @@ class HeadOptions:
     max_detections: int | None = None
     class_agnostic: bool | None = None
     pre_nms_top_k: int | None = None
+    extras: bool = True
     overrides: tuple[str, ...] = ()
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -53,6 +55,8 @@ def complete(
     """
     options = options or HeadOptions()
     described = read.load(head, options.overrides)
+    if not options.extras:
+        described = replace(described, extras=None)
     return attach(model, described, options)
 
 

@@ -78,6 +78,16 @@ def test_nothing_found_is_no_rows(case: Case) -> None:
     assert found["num_detections"].tolist() == [0]
 
 
+def test_further_columns_can_be_left_out() -> None:
+    (case,) = (case for case in CASES if case.head == "yunet")
+    image, _ = photo(case, "collage_a")
+    whole = runner(complete(case.load(), case.head, case.options))(image)
+    without = runner(complete(case.load(), case.head, replace(case.options, extras=False)))(image)
+    assert set(whole) - set(without) == {"extras"}
+    for name, array in without.items():
+        np.testing.assert_array_equal(array, whole[name])
+
+
 @by_file
 def test_the_same_bytes_every_time(case: Case) -> None:
     first, second = (complete(case.load(), case.head, case.options) for _ in range(2))

@@ -111,7 +111,7 @@ def test_activation_after_the_limit_is_activation_before_it(agnostic: bool, limi
     boxes = np.concatenate([low, low + rng.uniform(5, 30, (40, 2))], 1).astype(np.float32)
     logits = rng.normal(0, 2, (40, 3)).astype(np.float32)
     plain = keep(boxes, sigmoid(logits), HeadOptions(0.5, 0.4, 100, agnostic, limit))
-    options = HeadOptions(0.5, 0.4, 100, agnostic, limit, ("activations.cls=sigmoid",))
+    options = HeadOptions(0.5, 0.4, 100, agnostic, limit, overrides=("activations.cls=sigmoid",))
     late = keep(boxes, logits, options)
     assert len(plain["scores"]) > 3
     np.testing.assert_array_equal(late["classes"], plain["classes"])
