@@ -18,7 +18,6 @@ from examples.shapes.scenes import SIZE, Scene, draw_scene
 from scripts.average_precision import AveragePrecision, Detections, average_precision
 
 FIRST_TRAINING_SEED = 1_000_000
-EVALUATION_SEEDS = range(200)
 BATCH = 32
 CANDIDATES_PER_SHAPE = 10
 MOST_SHAPES = 9
@@ -31,6 +30,7 @@ def train(
     epochs: Annotated[int, typer.Option(help="times each picture is shown")] = 24,
     seed: Annotated[int, typer.Option(help="of weights, order and mirroring")] = 0,
     threads: Annotated[int, typer.Option(help="of torch")] = 2,
+    evaluation: Annotated[int, typer.Option(help="other scenes to report the accuracy on")] = 200,
 ) -> None:
     """Train, report the accuracy on scenes never seen in training, write the weights (float16)."""
     torch.manual_seed(seed)
@@ -60,10 +60,8 @@ def train(
         typer.echo(f"epoch {epoch + 1}: loss {mean:.3f}, {time.monotonic() - started:.0f} s")
     weights = {name: _half(value) for name, value in average.state_dict().items()}
     average.load_state_dict(weights)
-    result = evaluate(average)
-    typer.echo(
-        f"AP50 {result.at_50:.3f}, AP50:95 {result.mean:.3f} on {len(EVALUATION_SEEDS)} scenes"
-    )
+    result = evaluate(average, evaluation)
+    typer.echo(f"AP50 {result.at_50:.3f}, AP50:95 {result.mean:.3f} on {evaluation} scenes")
     torch.save(weights, output)
 
 
@@ -166,9 +164,9 @@ def follow(average: ShapeDetector, detector: ShapeDetector, *, momentum: float) 
                 slow.copy_(fast)
 
 
-def evaluate(detector: ShapeDetector) -> AveragePrecision:
-    """Accuracy on the evaluation scenes."""
-    scenes = [draw_scene(seed) for seed in EVALUATION_SEEDS]
+def evaluate(detector: ShapeDetector, count: int) -> AveragePrecision:
+    """Accuracy on scenes that are never trained on, those of `scripts.measure_ap`."""
+    scenes = [draw_scene(seed) for seed in range(count)]
     found = []
     with torch.no_grad():
         for scene in scenes:

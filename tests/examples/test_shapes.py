@@ -87,7 +87,7 @@ def test_average_precision_falls_with_the_overlap() -> None:
 def test_training_is_seeded(tmp_path: Path) -> None:
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for file in files:
-        train_shapes.train(output=file, scenes=32, epochs=1, seed=0, threads=1)
+        train_shapes.train(output=file, scenes=32, epochs=1, seed=0, threads=1, evaluation=4)
     first, second = (torch.load(file, weights_only=True) for file in files)
     assert list(first) == list(second)
     assert all(torch.equal(first[name], second[name]) for name in first)
