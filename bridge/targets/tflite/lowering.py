@@ -1,6 +1,6 @@
 """A static model to one TFLite file: cut, convert the network, emit the rest, link."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -42,7 +42,7 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         inputs=inputs,
         outputs=form.outputs,
         nms=(*nms, *form.nms),
-        assumptions=form.assumptions,
+        assumptions=(*form.assumptions, *_bounds(nms)),
         warnings=form.warnings,
         border=plan.cut.border if "tail" in paths else (),
         tail=paths.get("tail"),
@@ -50,6 +50,16 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         reference=form.reference,
         rounding=form.rounding,
         details={"network_nodes": len(plan.cut.network), "tail_nodes": len(plan.cut.tail)},
+    )
+
+
+def _bounds(nms: Sequence[LoweredNms]) -> tuple[str, ...]:
+    """What the suppressions take for granted that compare their best candidates only."""
+    return tuple(
+        f"NonMaxSuppression '{one.node}' compares the {one.candidates} best of "
+        f"{one.classes} x {one.boxes} (class, box) pairs: {one.because}"
+        for one in nms
+        if one.candidates is not None
     )
 
 
