@@ -85,6 +85,7 @@ def export(
         InconclusiveError: nothing was detected in any input; nothing is written.
     """
     _require_torch()
+    _check_output(output)
     from bridge.pytorch import exporters, random_weights, source
 
     model = source.build(spec, weights=weights, options=model_options, output_names=output_names)
@@ -135,6 +136,12 @@ def _require_torch() -> None:
         raise TargetMissingError(
             f"bridge export needs {', '.join(missing)}: pip install 'bridge[torch]'"
         )
+
+
+def _check_output(path: Path) -> None:
+    """Before minutes of work: whether the file can be written at all."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--output {path}: name a file in a folder that is there")
 
 
 def _agreement(model: "Wrapped", path: Path, images: Sequence[Path]) -> "Agreement":

@@ -26,8 +26,8 @@ MOST_SHAPES = 9
 def train(
     *,
     output: Annotated[Path, typer.Option("-o", "--output", help="where the weights go")] = WEIGHTS,
-    scenes: Annotated[int, typer.Option(help="pictures drawn for training")] = 4000,
-    epochs: Annotated[int, typer.Option(help="times each picture is shown")] = 24,
+    scenes: Annotated[int, typer.Option(help="pictures drawn for training")] = 5000,
+    epochs: Annotated[int, typer.Option(help="times each picture is shown")] = 30,
     seed: Annotated[int, typer.Option(help="of weights, order and mirroring")] = 0,
     threads: Annotated[int, typer.Option(help="of torch")] = 2,
     evaluation: Annotated[int, typer.Option(help="other scenes to report the accuracy on")] = 200,

@@ -200,6 +200,12 @@ def test_names_that_clash_or_do_not_count_are_refused(tmp_path: Path) -> None:
         export(f"{MODELS}:yolo", tmp_path / "m.onnx", IMAGE, output_names=["a", "b"])
 
 
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere" / "m.onnx"):
+        with pytest.raises(UsageError, match="--output"):
+            export("no_such_module:model", path, IMAGE)
+
+
 def test_what_an_exporter_refuses_is_refused_with_its_reason(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     script.write_text(
