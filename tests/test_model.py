@@ -370,3 +370,20 @@ def test_a_skeleton_has_no_weights_and_gets_them_back() -> None:
     assert light.ByteSize() < 1000
     assert with_weights(light, model).SerializeToString(deterministic=True) == before
     assert model.SerializeToString(deterministic=True) == before
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    data = parser.parse_model(
+        PLAIN.replace("y)", "name)").replace("y =", "name =")
+    ).SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data.replace(b"name", b"n\xffme"))
+    with pytest.raises(UnsupportedModelError, match="not text"):
+        load(path)
+
+
+def test_unknown_element_types_are_refused(tmp_path: Path) -> None:
+    model = parser.parse_model(PLAIN)
+    model.graph.input[0].type.tensor_type.elem_type = 114
+    with pytest.raises(UnsupportedModelError, match=r"'x'.*element type 114"):
+        load(write(tmp_path, model))

@@ -6,6 +6,7 @@ have numbers instead of names, since branches may use one name for two things.
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -85,7 +86,9 @@ class Flat:
 
 def flatten(model: onnx.ModelProto) -> Flat:
     """Walk a valid model; the argument is left alone."""
-    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
+    typed = skeleton(model)
+    with suppress(onnx.shape_inference.InferenceError):  # then only what is declared is known
+        typed = onnx.shape_inference.infer_shapes(typed, data_prop=True)
     flat = Flat()
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     opsets = {entry.domain: entry.version for entry in model.opset_import}

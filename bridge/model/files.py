@@ -54,6 +54,7 @@ def load(path: str | os.PathLike[str]) -> Source:
             f"{path} is not an ONNX model, or only a part of one: "
             f"it is {len(data)} bytes that do not hold a ModelProto; export or copy it again"
         )
+    _check_texts(model, path)
     tensors = tuple(_tensors(model))
     _load_external_data(tensors, path)
     for tensor in tensors:
@@ -241,6 +242,35 @@ def _check_tensor(tensor: TensorProto, path: Path) -> None:
             f"tensor {tensor.name!r} of {path} does not hold what it declares "
             f"(shape {list(tensor.dims)}, type {tensor.data_type}): {error}"
         ) from error
+
+
+def _check_texts(model: onnx.ModelProto, path: Path) -> None:
+    """Names must be text and element types known: protobuf hands on what is neither."""
+    texts = [model.producer_name, model.producer_version, model.domain, model.doc_string]
+    texts += [text for entry in model.metadata_props for text in (entry.key, entry.value)]
+    for graph in graphs(model):
+        texts += [graph.name, graph.doc_string]
+        for node in graph.node:
+            texts += [node.name, node.op_type, node.domain, node.doc_string]
+            texts += [*node.input, *node.output]
+            texts += [text for a in node.attribute for text in (a.name, a.ref_attr_name)]
+        if isinstance(graph, onnx.FunctionProto):
+            texts += [*graph.input, *graph.output, *graph.attribute]
+            continue
+        texts += [tensor.name for tensor in graph.initializer]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            kind = value.type.tensor_type
+            texts += [value.name, *(dim.dim_param for dim in kind.shape.dim)]
+            if kind.elem_type not in TensorProto.DataType.values():
+                raise UnsupportedModelError(
+                    f"{value.name!r} of {path} has element type {kind.elem_type}, which ONNX does "
+                    "not know; export or copy the model again"
+                )
+    for text in texts:
+        if isinstance(text, bytes):  # how protobuf gives a string that is not UTF-8
+            raise UnsupportedModelError(
+                f"a name in {path} is not text: {text!r}; export or copy the model again"
+            )
 
 
 def _check_functions(model: onnx.ModelProto, path: Path) -> None:

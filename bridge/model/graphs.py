@@ -60,6 +60,24 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The skeleton with types as inference finds them, on stored ones nobody relies.
+
+    Stored shapes may be stale or wrong; they are forgotten first, but for those of the inputs. A
+    model that inference cannot take has no types.
+    """
+    light = skeleton(model)
+    for graph in graphs(light):
+        if isinstance(graph, onnx.GraphProto):
+            del graph.value_info[:]
+            for value in graph.output:
+                value.type.tensor_type.ClearField("shape")
+    try:
+        return onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return light
+
+
 def with_weights(light: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
     """A full model of the graph of an edited skeleton, and all else from the original."""
     full = onnx.ModelProto()

@@ -17,10 +17,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from bridge import static_nms
-from bridge.errors import BridgeError, PassError
-from bridge.model import skeleton
+from bridge.errors import BridgeError, PassError, UnsupportedModelError
+from bridge.model import declared_shape, skeleton, spelt
 from bridge.options import Options
-from bridge.static_model import Finding, StaticModel
+from bridge.static_model import Finding, StaticModel, tensor_types
 from bridge.surgery import static
 from bridge.surgery.edit import drop_dead, sort
 from bridge.surgery.normalise import normalise
@@ -118,8 +118,37 @@ def _normal(
 
 
 def _static(normal: onnx.ModelProto, options: Options) -> StaticModel:
-    with _blame("static-max-output"):
-        return static.make_static(normal, max_detections=options.max_detections)
+    with _blame("static-max-output", normal):
+        made = static.make_static(normal, max_detections=options.max_detections)
+    _check_suppressions(made)
+    return made
+
+
+def _check_suppressions(made: StaticModel) -> None:
+    """Hold suppressions to the shapes of their operator; neither ONNX's checker nor inference does.
+
+    Raises:
+        UnsupportedModelError: onnxruntime would refuse the model at its first run.
+    """
+    types = tensor_types(made.model)
+    for call in static_nms.calls(made.model):
+        boxes, scores = types[call.boxes], types[call.scores]
+        fits = (
+            len(boxes.shape) == len(scores.shape) == 3
+            and boxes.shape == (scores.shape[0], scores.shape[2], 4)
+            and boxes.dtype == scores.dtype == "float32"
+        )
+        if not fits:
+            spelt_boxes, spelt_scores = (f"{t.dtype}{spelt(t.shape)}" for t in (boxes, scores))
+            raise UnsupportedModelError(_misfit(call.name, spelt_boxes, spelt_scores))
+
+
+def _misfit(node: str, boxes: str, scores: str) -> str:
+    return (
+        f"NonMaxSuppression {node!r} reads boxes {boxes} and scores {scores}, where it takes boxes "
+        "float32[images, N, 4] and scores float32[images, classes, N]: are they swapped, or of "
+        "different lengths?"
+    )
 
 
 def _since(start: float) -> float:
@@ -127,15 +156,36 @@ def _since(start: float) -> float:
 
 
 @contextmanager
-def _blame(name: str) -> Iterator[None]:
-    """Name the pass in whose course something unforeseen was raised."""
+def _blame(name: str, given: onnx.ModelProto | None = None) -> Iterator[None]:
+    """Name the pass in whose course something unforeseen was raised, or the fault in its input."""
     try:
         yield
     except BridgeError:
         raise
     except Exception as error:
+        invalid = None if given is None else _contradiction(given)
+        if invalid is not None:
+            raise UnsupportedModelError(f"the model is not valid ONNX: {invalid}") from error
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise PassError(f"pass {name} could not run: {reason}; {_OUR_FAULT}") from error
+
+
+def _contradiction(model: onnx.ModelProto) -> str | None:
+    """What inference finds wrong with a model, which no checker of forms can see."""
+    try:
+        typed = onnx.shape_inference.infer_shapes(
+            skeleton(model), check_type=True, strict_mode=True, data_prop=True
+        )
+    except onnx.shape_inference.InferenceError as error:
+        return " ".join(str(error).split())
+    values = (*typed.graph.input, *typed.graph.value_info)
+    shapes = {value.name: declared_shape(value) for value in values}
+    for node in typed.graph.node:
+        if node.op_type == "NonMaxSuppression":
+            boxes, scores = (shapes.get(name) for name in node.input[:2])
+            if any(shape is not None and len(shape) != 3 for shape in (boxes, scores)):
+                return _misfit(node.name, spelt(boxes), spelt(scores))
+    return None
 
 
 def _static_reports(result: StaticModel, seconds: float) -> Iterator[PassReport]:

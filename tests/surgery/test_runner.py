@@ -205,3 +205,34 @@ def test_the_same_model_gives_the_same_bytes() -> None:
         for _ in range(2)
     )
     assert first == second
+
+
+MISFITS = [
+    "float[1, 1, 9] boxes, float[1, 9, 4] scores",
+    "float[1, 9, 4] boxes, float[1, 2, 8] scores",
+    "float[1, 9, 5] boxes, float[1, 2, 9] scores",
+    "float[2, 9, 4] boxes, float[1, 2, 9] scores",
+    "float[9, 4] boxes, float[1, 2, 9] scores",
+    "float[1, 9, 4] boxes, float[2, 9] scores",
+    "double[1, 9, 4] boxes, double[1, 2, 9] scores",
+]
+
+
+@pytest.mark.parametrize("inputs", MISFITS)
+def test_a_suppression_of_what_is_no_boxes_and_scores_is_refused(inputs: str) -> None:
+    model = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g ({inputs}) => (int64[k, 3] y) <int64 limit = {{3}}>
+        {{ [nms] y = NonMaxSuppression(boxes, scores, limit) }}
+    """)
+    with pytest.raises(UnsupportedModelError, match=r"NonMaxSuppression 'nms' reads boxes"):
+        surgery.run(model, Options())
+
+
+def test_a_model_that_contradicts_itself_is_not_our_fault() -> None:
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] x, double[2, 3] y) => (float[2, 6] z) { [join] z = Concat<axis = 1>(x, y) }
+    """)
+    with pytest.raises(UnsupportedModelError, match=r"not valid ONNX.*join"):
+        surgery.run(model, Options())

@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, defs, helper, inliner
 
 from bridge.errors import UnsupportedModelError
-from bridge.model import graphs, skeleton, subgraphs, with_weights
+from bridge.model import graphs, inferred, subgraphs, with_weights
 from bridge.static_model import Finding
 from bridge.surgery.opset.rules import RULES
 from bridge.surgery.opset.scope import OPSET, Names, Scope, refusal
@@ -42,7 +42,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Finding, ...
             f"{defs.onnx_opset_version()}: export it at opset {OPSET}"
         )
     model = _expand_definitions(model, version)
-    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
+    typed = inferred(model)
     names = Names(_all_names(model))
     outside = Scope(version, names, ChainMap(), ChainMap())
     _convert_graph(model.graph, typed.graph, outside)
@@ -89,8 +89,10 @@ def _expand_definitions(model: onnx.ModelProto, version: int) -> onnx.ModelProto
         for node in graph.node:
             if ("", node.op_type) in defined:
                 _write_defaults(node, version)
-    typed = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
+    typed = inferred(model)
     light = inliner.inline_selected_functions(typed, defined, inline_schema_functions=True)
+    del light.graph.output[:]
+    light.graph.output.extend(model.graph.output)
     return with_weights(light, model)
 
 
