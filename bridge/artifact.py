@@ -12,11 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from bridge.errors import UsageError
+from bridge.errors import TargetMissingError, UsageError
 from bridge.model import digest
+from bridge.options import Options
 from bridge.static_model import Rows
 from bridge.targets import table
-from bridge.targets.base import Array, LoweredNms, Port, Session
+from bridge.targets.base import Array, LoweredNms, Port, Session, Target
 
 MISMATCH = ".mismatch"
 
@@ -216,6 +217,29 @@ def load(path: str | os.PathLike[str], *, threads: int = 1) -> Detector:
         TargetMissingError: the runtime of its target is not installed.
     """
     path = Path(path)
+    manifest, target = identify(path)
+    return Detector(open_session(target, path, threads), manifest)
+
+
+def open_session(target: Target, path: Path, threads: int) -> Session:
+    """Load an artifact with what its target needs to run, which may be less than to convert.
+
+    Raises:
+        TargetMissingError: that is not installed.
+    """
+    try:
+        return target.open(path, threads=threads)
+    except ImportError as error:
+        needed = target.missing(Options()) or str(error)
+        raise TargetMissingError(f"{path} cannot run here: {needed}") from error
+
+
+def identify(path: Path) -> tuple[Manifest, Target]:
+    """What an artifact is, and the target it was made for.
+
+    Raises:
+        UsageError: artifact or manifest are missing or do not belong together.
+    """
     manifest = read_manifest(path)
     try:
         data = path.read_bytes()
@@ -226,7 +250,7 @@ def load(path: str | os.PathLike[str], *, threads: int = 1) -> Detector:
             f"{path} is not the artifact that {manifest_path(path).name} describes "
             "(another sha256); convert again, or keep the two together"
         )
-    return Detector(table.find(manifest.target).open(path, threads=threads), manifest)
+    return manifest, table.find(manifest.target)
 
 
 def to_artifact(ports: Sequence[Port], inputs: Mapping[str, Array]) -> dict[str, Array]:

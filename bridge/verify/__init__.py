@@ -8,6 +8,7 @@ from bridge.options import Options
 from bridge.static_model import StaticModel
 from bridge.targets.base import Lowered, Target
 from bridge.verify import golden as goldens
+from bridge.verify.candidates import limited
 from bridge.verify.comparison import (
     Comparison,
     Difference,
@@ -15,6 +16,7 @@ from bridge.verify.comparison import (
     Proof,
     SetResult,
     Verdict,
+    conclude,
 )
 from bridge.verify.golden import Golden
 from bridge.verify.inputs import SEED, input_sets
@@ -64,46 +66,9 @@ def hold(
     if lowered.reference is not None:
         proofs.append(prove_detections(golden, static, lowered, judged))
     borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
-    proofs.append(prove_tail(target, lowered, judge, borders, seed))
+    best = limited(static.model, lowered.nms)
+    behind = judge if best is None else Judge(best, lowered.border)
+    proofs.append(prove_tail(target, lowered, behind, borders, seed))
     whole, results, noise = prove_whole(target, lowered, judge, judged, seed)
     proofs.append(whole)
     return conclude(golden, tuple(proofs), results, noise, caps, suppresses=bool(judge.calls))
-
-
-def conclude(
-    golden: Golden,
-    proofs: tuple[Proof, ...],
-    results: tuple[SetResult, ...],
-    noise: float | None = None,
-    caps: tuple[str, ...] = (),
-    *,
-    suppresses: bool,
-) -> Comparison:
-    """The verdict: wrong is wrong; nothing detected in any set shows nothing; else it agrees."""
-    by_threads: dict[int, int] = {}
-    for one in results:
-        by_threads[one.threads] = by_threads.get(one.threads, 0) + one.detections
-    detections = min(by_threads.values(), default=0)
-    wrong = any(one.wrong for one in results) or any(proof.problems for proof in proofs)
-    verdict = Verdict.MATCH
-    if wrong:
-        verdict = Verdict.MISMATCH
-    elif suppresses and not detections:
-        verdict = Verdict.INCONCLUSIVE
-    generated = {one.name for one in golden.sets if one.generated}
-    given = [one for one in results if one.inputs not in generated] or results
-    return Comparison(
-        verdict=verdict,
-        inputs=len(golden.sets),
-        detections=detections,
-        worst_box=max((one.worst_box for one in given), default=0.0),
-        worst_score=max((one.worst_score for one in given), default=0.0),
-        unmatched=sum(d.reason is None for one in results for d in one.differences),
-        runtime=golden.runtime,
-        deviation=max((one.deviation for one in results), default=0.0),
-        noise=noise,
-        caps=caps,
-        failed=golden.failed,
-        proofs=proofs,
-        sets=results,
-    )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bridge.verify.golden import Golden
+
 FLOAT_NOISE = 1e-4
 """What a float32 network may always be off by, relative to the size of its numbers.
 
@@ -186,3 +188,42 @@ def _shortened(texts: Sequence[str]) -> list[str]:
     """A list that a person can read, and how much of it is hidden."""
     hidden = len(texts) - _MOST_TEXTS
     return [*texts[:_MOST_TEXTS], *([f"and {hidden} more"] if hidden > 0 else [])]
+
+
+def conclude(
+    golden: Golden,
+    proofs: tuple[Proof, ...],
+    results: tuple[SetResult, ...],
+    noise: float | None = None,
+    caps: tuple[str, ...] = (),
+    *,
+    suppresses: bool,
+) -> Comparison:
+    """The verdict: wrong is wrong; nothing detected in any set shows nothing; else it agrees."""
+    by_threads: dict[int, int] = {}
+    for one in results:
+        by_threads[one.threads] = by_threads.get(one.threads, 0) + one.detections
+    detections = min(by_threads.values(), default=0)
+    wrong = any(one.wrong for one in results) or any(proof.problems for proof in proofs)
+    verdict = Verdict.MATCH
+    if wrong:
+        verdict = Verdict.MISMATCH
+    elif suppresses and not detections:
+        verdict = Verdict.INCONCLUSIVE
+    generated = {one.name for one in golden.sets if one.generated}
+    given = [one for one in results if one.inputs not in generated] or results
+    return Comparison(
+        verdict=verdict,
+        inputs=len(golden.sets),
+        detections=detections,
+        worst_box=max((one.worst_box for one in given), default=0.0),
+        worst_score=max((one.worst_score for one in given), default=0.0),
+        unmatched=sum(d.reason is None for one in results for d in one.differences),
+        runtime=golden.runtime,
+        deviation=max((one.deviation for one in results), default=0.0),
+        noise=noise,
+        caps=caps,
+        failed=golden.failed,
+        proofs=proofs,
+        sets=results,
+    )

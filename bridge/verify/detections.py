@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bridge.targets.base import Array, Port
-from bridge.verify.rows import Columns, Floats, Group, Integers, Table, columns, groups, table
+from bridge.verify.rounding import Floats
+from bridge.verify.rows import Columns, Group, Integers, Table, columns, groups, table
 
 COLUMNS = Columns(boxes=None, score=4, coordinates=np.array([True] * 4 + [False]), widths=(4, 1))
 """What the floats of a `Reading`'s tables are."""

@@ -13,6 +13,10 @@ from bridge.errors import InconclusiveError, UnsupportedModelError, UsageError
 from bridge.model import Array, Source, as_declared, write_whole
 from bridge.options import Options
 from bridge.verify.inputs import SEED, InputSet, read_npz
+from bridge.verify.rounding import EPSILON, perturbed
+
+MOVE = 4 * EPSILON
+"""How far the inputs move where a golden records what float noise can do."""
 
 _FORMAT = 1
 
@@ -23,12 +27,14 @@ class GoldenSet:
 
     Attributes:
         generated: the inputs are noise, not a photo or the user's own numbers.
+        moved: further outputs, on inputs that differ in their last bits.
     """
 
     name: str
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     generated: bool = False
+    moved: tuple[Mapping[str, Array], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,22 @@ class Golden:
 
 
 def record(
-    source: Source, sets: Sequence[InputSet], options: Options | None = None, *, seed: int = SEED
+    source: Source,
+    sets: Sequence[InputSet],
+    options: Options | None = None,
+    *,
+    moves: int = 0,
+    seed: int = SEED,
 ) -> Golden:
     """Run the untouched file under onnxruntime, graph optimisations off, one thread.
+
+    Args:
+        source: the model.
+        sets: what it is fed, without the inputs that `options` freezes.
+        options: as for the conversion.
+        moves: how often each set is run again with inputs that moved by a few units in the last
+            place: what comes of it is what float noise can do, for who has nothing but the golden.
+        seed: of the moves; kept with the golden.
 
     Raises:
         UnsupportedModelError: onnxruntime cannot load the source.
@@ -63,16 +82,22 @@ def record(
     frozen = _frozen(source, options or Options())
     session = reference_session(source)
     names = [output.name for output in session.get_outputs()]
+
+    def run(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        values = session.run(names, {**arrays, **frozen})
+        return dict(zip(names, map(np.asarray, values), strict=True))
+
     made: list[GoldenSet] = []
     failed: list[str] = []
     for one in sets:
+        rng = np.random.default_rng(seed)
         try:
-            values = session.run(names, {**one.arrays, **frozen})
+            outputs = run(one.arrays)
+            moved = [run(perturbed(one.arrays, MOVE, rng)) for _ in range(moves)]
         except Exception as error:
             failed.append(f"{one.name}: {' '.join(str(error).split())}")
             continue
-        outputs = dict(zip(names, map(np.asarray, values), strict=True))
-        made.append(GoldenSet(one.name, one.arrays, outputs, one.generated))
+        made.append(GoldenSet(one.name, one.arrays, outputs, one.generated, tuple(moved)))
     if not made:
         raise InconclusiveError(
             f"onnxruntime runs {source.path} on none of {len(sets)} inputs ({failed[0]}); "
@@ -116,29 +141,33 @@ def session_of(model: str | bytes) -> onnxruntime.InferenceSession:
 def save(golden: Golden, path: Path) -> None:
     """Write a golden as `.npz` without pickles, whole or not at all.
 
-    Layout: `meta`, a JSON text; `set/<i>/input/<j>` and `set/<i>/output/<j>`, numbered as the
-    names in `meta`; `frozen/<j>`.
+    Layout: `meta`, a JSON text; `set/<i>/input/<j>`, `set/<i>/output/<j>` and, for the outputs of
+    the k-th move, `set/<i>/moved/<k>/<j>`, numbered as the names in `meta`; `frozen/<j>`.
 
     Raises:
         UsageError: the folder is missing or cannot be written.
     """
-    arrays: dict[str, Array] = {}
-    names: dict[str, list[str]] = {"frozen": list(golden.frozen)}
-    names["input"] = list(golden.sets[0].inputs)
-    names["output"] = list(golden.sets[0].outputs)
-    for number, name in enumerate(names["frozen"]):
-        arrays[f"frozen/{number}"] = golden.frozen[name]
+    names = {
+        "frozen": list(golden.frozen),
+        "input": list(golden.sets[0].inputs),
+        "output": list(golden.sets[0].outputs),
+    }
+    arrays = _numbered("frozen", names["frozen"], golden.frozen)
     for index, one in enumerate(golden.sets):
-        for kind, values in (("input", one.inputs), ("output", one.outputs)):
-            for number, name in enumerate(names[kind]):
-                arrays[f"set/{index}/{kind}/{number}"] = values[name]
+        arrays |= _numbered(f"set/{index}/input", names["input"], one.inputs)
+        arrays |= _numbered(f"set/{index}/output", names["output"], one.outputs)
+        for move, outputs in enumerate(one.moved):
+            arrays |= _numbered(f"set/{index}/moved/{move}", names["output"], outputs)
     meta = {
         "format": _FORMAT,
         "source": {"file": golden.source_file, "sha256": golden.source_sha256},
         "runtime": golden.runtime,
         "seed": golden.seed,
         "names": names,
-        "sets": [{"name": one.name, "generated": one.generated} for one in golden.sets],
+        "sets": [
+            {"name": one.name, "generated": one.generated, "moves": len(one.moved)}
+            for one in golden.sets
+        ],
         "failed": list(golden.failed),
     }
     stream = io.BytesIO()
@@ -161,9 +190,13 @@ def load(path: Path) -> Golden:
         sets = tuple(
             GoldenSet(
                 one["name"],
-                {n: arrays[f"set/{i}/input/{j}"] for j, n in enumerate(names["input"])},
-                {n: arrays[f"set/{i}/output/{j}"] for j, n in enumerate(names["output"])},
+                _named(f"set/{i}/input", names["input"], arrays),
+                _named(f"set/{i}/output", names["output"], arrays),
                 one["generated"],
+                tuple(
+                    _named(f"set/{i}/moved/{move}", names["output"], arrays)
+                    for move in range(one["moves"])
+                ),
             )
             for i, one in enumerate(meta["sets"])
         )
@@ -171,13 +204,21 @@ def load(path: Path) -> Golden:
             source_file=meta["source"]["file"],
             source_sha256=meta["source"]["sha256"],
             sets=sets,
-            frozen={n: arrays[f"frozen/{j}"] for j, n in enumerate(names["frozen"])},
+            frozen=_named("frozen", names["frozen"], arrays),
             failed=tuple(meta["failed"]),
             runtime=meta["runtime"],
             seed=meta["seed"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a golden ({error}); record it again") from error
+
+
+def _numbered(prefix: str, names: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"{prefix}/{number}": arrays[name] for number, name in enumerate(names)}
+
+
+def _named(prefix: str, names: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: arrays[f"{prefix}/{number}"] for number, name in enumerate(names)}
 
 
 def _frozen(source: Source, options: Options) -> dict[str, Array]:

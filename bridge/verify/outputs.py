@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bridge.artifact import to_source, trim
+from bridge.artifact import source_dims, to_source, trim
 from bridge.targets.base import Array, Port
 from bridge.verify.comparison import Difference, Kind, SetResult
+from bridge.verify.rounding import EPSILON, Floats
 from bridge.verify.rows import (
     Columns,
-    Floats,
     Group,
     Matching,
     Table,
@@ -20,8 +20,6 @@ from bridge.verify.rows import (
     overlaps,
     table,
 )
-
-EPSILON = float(np.finfo(np.float32).eps)
 
 _SAME_OBJECT = 0.5
 """The overlap from which two boxes are told to be one object that moved; it excuses nothing."""
@@ -82,6 +80,22 @@ def _padding(port: Port, axis: int, array: Array, count: Array, name: str) -> It
     # NaN is not zero either, and != says so.
     if np.any(rest != 0):
         yield f"output {port.name!r} is not zero behind its {real:g} real rows"
+
+
+def capped(
+    outputs: Sequence[Port], expected: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[str]]:
+    """The source's outputs cut to the rows an artifact has room for, and what was cut."""
+    kept, cut = dict(expected), []
+    for port in outputs:
+        for rows in port.rows:
+            room = source_dims(port)[rows.axis]
+            found = kept[port.name].shape[rows.axis]
+            if found > room:
+                cut.append(f"{port.name!r} has {found} rows under onnxruntime and room for {room}")
+                whole = [slice(None)] * rows.axis
+                kept[port.name] = kept[port.name][(*whole, slice(0, room))]
+    return kept, cut
 
 
 @dataclass(frozen=True, slots=True)

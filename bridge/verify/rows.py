@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bridge.targets.base import Array, Port
+from bridge.verify.rounding import Floats, finite_magnitudes, relative, usual
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
@@ -146,7 +146,7 @@ def columns(tables: Sequence[Table]) -> Columns:
     """What the float columns are: a column that exceeds 1 holds coordinates, not scores."""
     values = np.concatenate([one.values for one in tables])
     widths = tables[0].widths
-    largest = np.abs(np.where(np.isfinite(values), values, 0)).max(axis=0, initial=0)
+    largest = finite_magnitudes(values).max(axis=0, initial=0)
     coordinates = largest > 1
     alone = np.repeat(np.array(widths, np.int64), widths) == 1
     boxes = None
@@ -185,7 +185,7 @@ def sizes(table: Table, columns: Columns) -> Floats:
     Its own magnitude, for a coordinate the largest of its row's, yet no less than what is usual
     among the rows: the corner of a box at the edge of an image is as rough as that of any other.
     """
-    made: Floats = np.abs(np.where(np.isfinite(table.values), table.values, 0))
+    made = finite_magnitudes(table.values)
     start = 0
     for width in columns.widths:
         members = start + np.flatnonzero(columns.coordinates[start : start + width])
@@ -195,23 +195,6 @@ def sizes(table: Table, columns: Columns) -> Floats:
     for column in made.T:
         column[:] = np.maximum(column, usual(column))
     return made
-
-
-def usual(magnitudes: Floats) -> float:
-    """The median of what is not zero: neither a few huge numbers nor many zeros move it."""
-    some = magnitudes[magnitudes > 0]
-    return float(np.median(some)) if len(some) else 0.0
-
-
-def relative(expected: Floats, found: Floats, scales: Floats) -> Floats:
-    """Deviations: distances in units of `scales`.
-
-    NaN is equal to NaN, an infinity to itself; what is not finite is infinitely far from the rest.
-    """
-    same = (expected == found) | (np.isnan(expected) & np.isnan(found))
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        distance = np.abs(expected - found) / scales
-    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
 def match(expected: Table, found: Table, columns: Columns, limits: Floats) -> Matching:

@@ -8,13 +8,14 @@ import numpy as np
 
 from bridge.artifact import source_dims, to_artifact, trim
 from bridge.static_model import StaticModel
-from bridge.targets.base import Array, Lowered, Port, Session, Target, ports
+from bridge.targets.base import Array, Lowered, Session, Target, ports
 from bridge.verify.comparison import Proof, SetResult
 from bridge.verify.detections import difference, of_postprocess, readings
 from bridge.verify.golden import Golden, GoldenSet
 from bridge.verify.judge import Judge, Run
 from bridge.verify.noise import Conditions, compare_noisy, network_noise
-from bridge.verify.outputs import EPSILON, Scheme, compare, receive, scheme
+from bridge.verify.outputs import Scheme, capped, compare, receive, scheme
+from bridge.verify.rounding import EPSILON
 from bridge.verify.tail import THREADS
 
 _MOST_PROBLEMS = 5
@@ -59,22 +60,6 @@ def prove_static(
                 problems.append(f"{one.name}: output {name!r} {difference}")
     proof = Proof("static model", len(golden.sets), not problems, _few(problems))
     return proof, tuple(caps)
-
-
-def capped(
-    outputs: Sequence[Port], expected: Mapping[str, Array]
-) -> tuple[dict[str, Array], list[str]]:
-    """The source's outputs cut to the rows an artifact has room for, and what was cut."""
-    kept, cut = dict(expected), []
-    for port in outputs:
-        for rows in port.rows:
-            room = source_dims(port)[rows.axis]
-            found = kept[port.name].shape[rows.axis]
-            if found > room:
-                cut.append(f"{port.name!r} has {found} rows under onnxruntime and room for {room}")
-                whole = [slice(None)] * rows.axis
-                kept[port.name] = kept[port.name][(*whole, slice(0, room))]
-    return kept, cut
 
 
 def _difference(expected: Array, found: Array) -> str:

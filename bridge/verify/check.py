@@ -1,0 +1,194 @@
+"""A published artifact held to a recorded golden: all there is are its manifest and its outputs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bridge.artifact import Manifest, identify, open_session, source_dims, to_artifact
+from bridge.errors import UsageError
+from bridge.static_model import Rows
+from bridge.targets.base import Array, Port
+from bridge.verify.comparison import FLOAT_NOISE, Comparison, SetResult, conclude
+from bridge.verify.detections import Reading, of_postprocess, readings
+from bridge.verify.golden import Golden
+from bridge.verify.outputs import Received, Replay, Scheme, capped, compare, receive, scheme
+from bridge.verify.rounding import EPSILON
+from bridge.verify.rows import match, table
+from bridge.verify.tail import THREADS
+
+_GROWTH = 4
+"""What right implementations were seen to differ by, in moves of the inputs by a few last bits."""
+
+_CHAOS = 1e-2
+
+_DETECTIONS = (
+    Port("boxes", "float64", (0, 4), (None, 4), rows=(Rows(0, "count"),)),
+    Port("scores", "float64", (0,), (None,), rows=(Rows(0, "count"),)),
+    Port("classes", "int64", (0, 0), (None, None), rows=(Rows(0, "count"),)),
+)
+
+
+def check(golden: Golden, path: Path) -> Comparison:
+    """Hold an artifact to a golden of its source, on one thread and on several.
+
+    Rows are matched one to one; a row that differs is excused if the source itself loses or gains
+    it under onnxruntime when its inputs move in their last bits, as the golden recorded.
+
+    Raises:
+        UsageError: artifact and golden are not of the same source, or of other inputs.
+        TargetMissingError: the target's runtime is not installed.
+    """
+    manifest, target = identify(path)
+    _same_source(golden, manifest, path)
+    results = []
+    caps: tuple[str, ...] = ()
+    for threads in THREADS:
+        with open_session(target, path, threads) as session:
+            received = [
+                receive(manifest.outputs, session.run(to_artifact(manifest.inputs, one.inputs)))
+                for one in golden.sets
+            ]
+        found, caps = _results(golden, manifest, threads, received)
+        results += found
+    return conclude(golden, (), tuple(results), None, caps, suppresses=bool(manifest.nms))
+
+
+def _same_source(golden: Golden, manifest: Manifest, path: Path) -> None:
+    if golden.source_sha256 != manifest.source_sha256:
+        raise UsageError(
+            f"{path} was converted from {manifest.source_file} "
+            f"(sha256 {manifest.source_sha256[:12]}…), and the golden was recorded from "
+            f"{golden.source_file} (sha256 {golden.source_sha256[:12]}…); record that model"
+        )
+    inputs = {port.name for port in manifest.inputs}
+    recorded = golden.sets[0].inputs
+    if only := sorted(set(recorded) - inputs):
+        raise UsageError(
+            f"input {only[0]!r} of the golden is a constant of {path}; record it again with "
+            f"--freeze {only[0]}=..."
+        )
+    if only := sorted(inputs - set(recorded)):
+        raise UsageError(
+            f"input {only[0]!r} of {path} is frozen in the golden; record it again without "
+            f"--freeze {only[0]}"
+        )
+
+
+def _results(
+    golden: Golden, manifest: Manifest, threads: int, received: Sequence[Received]
+) -> tuple[list[SetResult], tuple[str, ...]]:
+    names = {port.name for port in manifest.outputs}
+    if names & set(golden.sets[0].outputs):
+        return _own_outputs(golden, manifest, threads, received)
+    return _detections(golden, manifest, threads, received), ()
+
+
+def _own_outputs(
+    golden: Golden, manifest: Manifest, threads: int, received: Sequence[Received]
+) -> tuple[list[SetResult], tuple[str, ...]]:
+    """The source's outputs under their own names."""
+    ports = manifest.outputs
+    cut = [capped(ports, one.outputs) for one in golden.sets]
+    expected = [outputs for outputs, _ in cut]
+    moved = [[capped(ports, outputs)[0] for outputs in one.moved] for one in golden.sets]
+    plan = scheme(ports, expected, {})
+    results = [
+        _compare(one.name, threads, plan, wanted, other, variants)
+        for one, wanted, other, variants in zip(golden.sets, expected, received, moved, strict=True)
+    ]
+    caps = tuple(
+        f"{one.name}: {text}"
+        for one, (_, texts) in zip(golden.sets, cut, strict=True)
+        for text in texts
+    )
+    return results, caps
+
+
+def _detections(
+    golden: Golden, manifest: Manifest, threads: int, received: Sequence[Received]
+) -> list[SetResult]:
+    """The four outputs of postprocess, against what the source's outputs hold."""
+    room = max(source_dims(port)[rows.axis] for port in manifest.outputs for rows in port.rows)
+    made = of_postprocess(manifest.outputs)
+    found = [
+        Received({}, _as_outputs(made, one.trimmed, room), one.problems) if one.trimmed else one
+        for one in received
+    ]
+    results: list[SetResult] = []
+    for reading in readings(_ports_of(golden), [one.outputs for one in golden.sets]):
+        expected = [_as_outputs(reading, one.outputs, room) for one in golden.sets]
+        plan = scheme(_DETECTIONS, expected, {})
+        tried = [
+            _compare(
+                one.name,
+                threads,
+                plan,
+                wanted,
+                other,
+                [_as_outputs(reading, outputs, room) for outputs in one.moved],
+            )
+            for one, wanted, other in zip(golden.sets, expected, found, strict=True)
+        ]
+        results = results or tried
+        if not any(one.wrong for one in tried):
+            return tried
+    if not results:
+        raise UsageError(
+            "the source's outputs hold no boxes with scores, so that a golden of it says nothing "
+            "of --nms postprocess; check a --nms v4 artifact instead"
+        )
+    return results
+
+
+def _as_outputs(reading: Reading, outputs: Mapping[str, Array], room: int) -> dict[str, Array]:
+    rows = reading.table(outputs)
+    return {
+        "boxes": rows.values[:room, :4],
+        "scores": rows.values[:room, 4],
+        "classes": rows.exact[:room],
+    }
+
+
+def _ports_of(golden: Golden) -> tuple[Port, ...]:
+    """The source's outputs as far as their recorded shapes tell which axis counts rows."""
+    ports = []
+    for name, first in golden.sets[0].outputs.items():
+        shapes = [one.outputs[name].shape for one in golden.sets]
+        varies = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
+        dims: tuple[int | None, ...] = tuple(
+            None if axis in varies else size for axis, size in enumerate(first.shape)
+        )
+        rows = tuple(Rows(axis, "count") for axis in varies[:1])
+        ports.append(Port(name, first.dtype.name, first.shape, dims, rows=rows))
+    return tuple(ports)
+
+
+def _compare(
+    name: str,
+    threads: int,
+    plan: Scheme,
+    expected: Mapping[str, Array],
+    received: Received,
+    moved: Sequence[Mapping[str, Array]],
+) -> SetResult:
+    def replays(_: float) -> Iterator[Replay]:
+        reason = f"so does onnxruntime when the inputs move by {4 * EPSILON:.0e}"
+        return (Replay(outputs, reason, tuple) for outputs in moved)
+
+    limit = _limit(plan, expected, moved)
+    return compare(name, threads, plan, expected, received, limit, replays)
+
+
+def _limit(
+    plan: Scheme, expected: Mapping[str, Array], moved: Sequence[Mapping[str, Array]]
+) -> float:
+    """What float noise may come to: more than `FLOAT_NOISE` where the moves say so."""
+    parts = list(zip(plan.groups, plan.columns, plan.limits(_CHAOS), strict=True))
+    worst = [
+        match(table(group, expected), table(group, outputs), kind, limits).deviation
+        for outputs in moved
+        for group, kind, limits in parts
+    ]
+    grown = _GROWTH * float(np.median(worst)) if worst else 0.0
+    return min(max(FLOAT_NOISE, grown), _CHAOS)
