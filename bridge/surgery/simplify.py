@@ -164,7 +164,7 @@ def _clip(node: gs.Node, builder: Builder) -> str | None:
         rewire(node, [node.inputs[0], low, high])
         return "missing bound of Clip written"
     bound = low if high is None else high
-    if bound is None or (low is not None and high is not None):
+    if dtype.kind not in "iu" or bound is None or (low is not None and high is not None):
         return None
     node.op = "Max" if high is None else "Min"
     rewire(node, [node.inputs[0], bound])
