@@ -6,7 +6,7 @@ boxes, scores and classes behind its suppression (scaling, counting classes from
 """
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -138,7 +138,7 @@ def _finish(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Map
         limits,
         center=geometry.center,
     )
-    behind = _Behind(found, builder, made, tensors)
+    behind = _Behind.of(found, builder, made, tensors)
     rows = call.rows
     return {
         BOXES: builder.reshape(behind.boxes(), [1, rows, 4]),
@@ -171,17 +171,21 @@ class _Behind:
     found: Plan
     builder: Builder
     made: Detections
-    emitter: Emitter = field(init=False)
-    tensors: InitVar[Mapping[str, Tensor]]
+    emitter: Emitter
 
-    def __post_init__(self, tensors: Mapping[str, Tensor]) -> None:
-        constants = {tensor.name: tensor for tensor in self.found.model.graph.initializer}
-        emitter = Emitter(self.builder, self.found.types, constants, _no_suppression, dict(tensors))
-        object.__setattr__(self, "emitter", emitter)
-        for name in self.found.presets():
-            shape = self.found.types[name].shape
-            emitter.tensors[name] = self.builder.reshape(self._preset(name), shape)
-        emitter.emit(self.found.work)
+    @classmethod
+    def of(
+        cls, found: Plan, builder: Builder, made: Detections, tensors: Mapping[str, Tensor]
+    ) -> "_Behind":
+        """Emit it."""
+        constants = {tensor.name: tensor for tensor in found.model.graph.initializer}
+        emitter = Emitter(builder, found.types, constants, _no_suppression, dict(tensors))
+        behind = cls(found, builder, made, emitter)
+        for name in found.presets():
+            shape = found.types[name].shape
+            emitter.tensors[name] = builder.reshape(behind._preset(name), shape)
+        emitter.emit(found.work)
+        return behind
 
     def boxes(self) -> Tensor:
         """float32[M, 4], y first."""

@@ -82,12 +82,25 @@ def emit(
         none = builder.constant(np.zeros(1, np.int64))
         return zeros, none, _lowered(call, size, "constant", "nothing can be selected")
     plan = suppression_scaled.plan(call, images, classes, count) if best_first else None
-    if plan is not None:
-        selected, number = suppression_scaled.emit(builder, call, plan, boxes, scores)
-        because = suppression_scaled.because(call, plan)
-        what = f"NON_MAX_SUPPRESSION_V4 over the best {plan.candidates}"
-        return selected, number, _lowered(call, size, what, because, plan.candidates)
-    segmented = builder.reshape(scores, [size.segments, count])
+    if plan is None:
+        return _compare_all(builder, call, size, boxes, scores, best_first=best_first)
+    selected, number = suppression_scaled.emit(builder, call, plan, boxes, scores)
+    because = suppression_scaled.because(call, plan)
+    what = f"NON_MAX_SUPPRESSION_V4 over the best {plan.candidates}"
+    return selected, number, _lowered(call, size, what, because, plan.candidates)
+
+
+def _compare_all(
+    builder: Builder,
+    call: StaticNms,
+    size: _Size,
+    boxes: Tensor,
+    scores: Tensor,
+    *,
+    best_first: bool,
+) -> tuple[Tensor, Tensor, LoweredNms]:
+    """The suppression with every candidate of every class."""
+    segmented = builder.reshape(scores, [size.segments, size.boxes])
     ranked = _rank(builder, segmented, call.score_threshold)
     if call.iou_threshold >= 1.0:
         found = _best(builder, ranked, size.per_class)
