@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +15,13 @@ from rich.markup import escape
 from bridge import detection, static_nms, surgery
 from bridge.command import STDOUT, exit_on_error, single_command
 from bridge.detection import DetectionSpec, NmsSite, Value
-from bridge.errors import UnsupportedModelError
+from bridge.errors import LoweringError, UnsupportedModelError
 from bridge.heads.guess import Guess, guess
 from bridge.model import load, spelt
 from bridge.options import BoxLayout, Options
 from bridge.run import parse_constant, parse_shape
 from bridge.static_model import StaticModel, tensor_types
-from bridge.targets.base import ports
+from bridge.targets.base import Target, ports
 from bridge.targets.table import TARGETS
 
 _COMPUTED = "computed"
@@ -32,14 +33,16 @@ class Inspection:
 
     Attributes:
         static: the outcome of the surgery, or None with the reason in `refusal`.
-        missing: per target what must be installed first; None where it works here.
+        targets: per target why it cannot take the model; None where nothing is in the way.
+        tried: whether each target has lowered the model, which is the only proof.
         guesses: heads that would complete a model without a suppression.
     """
 
     spec: DetectionSpec
     static: StaticModel | None
     refusal: str | None
-    missing: Mapping[str, str | None]
+    targets: Mapping[str, str | None]
+    tried: bool
     guesses: tuple[Guess, ...]
 
 
@@ -59,6 +62,9 @@ def inspect(
     box_layout: Annotated[
         BoxLayout | None, typer.Option(help="what the graph cannot tell of its boxes")
     ] = None,
+    try_targets: Annotated[
+        bool, typer.Option("--try", help="lower for every target, to be sure (seconds, minutes)")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
 ) -> None:
     """Say what is in MODEL: inputs, outputs, suppressions, what is dynamic, who can take it."""
@@ -69,15 +75,15 @@ def inspect(
             freeze=dict(map(parse_constant, freeze or ())),
             box_layout=box_layout,
         )
-        found = look(model, options)
+        found = look(model, options, try_targets=try_targets)
     if as_json:
         STDOUT.print_json(json.dumps(as_dict(found)))
     else:
         show(found, STDOUT)
 
 
-def look(path: Path, options: Options) -> Inspection:
-    """Inspect a file; the surgery is tried, and nothing is written.
+def look(path: Path, options: Options, *, try_targets: bool = False) -> Inspection:
+    """Inspect a file; the surgery is tried, the targets only if asked, and nothing is kept.
 
     Raises:
         UsageError: the file or an option cannot be used.
@@ -90,8 +96,25 @@ def look(path: Path, options: Options) -> Inspection:
         static = surgery.run(model, options).static
     except UnsupportedModelError as error:
         refusal = str(error)
-    missing = {target.name: target.missing(options) for target in TARGETS}
-    return Inspection(spec, static, refusal, missing, () if spec.sites else guess(model))
+    targets = {
+        target.name: refusal
+        or target.missing(options)
+        or (_tried(target, static, options) if try_targets else None)
+        for target in TARGETS
+    }
+    guesses = () if spec.sites else guess(model)
+    return Inspection(spec, static, refusal, targets, try_targets, guesses)
+
+
+def _tried(target: Target, static: StaticModel | None, options: Options) -> str | None:
+    if static is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
+        try:
+            target.lower(static, options, Path(folder))
+        except (UnsupportedModelError, LoweringError) as error:
+            return str(error)
+    return None
 
 
 def as_dict(found: Inspection) -> dict[str, object]:
@@ -110,14 +133,12 @@ def as_dict(found: Inspection) -> dict[str, object]:
         "static": None if found.static is None else [asdict(port) for port in outputs],
         "assumptions": [] if found.static is None else list(found.static.assumptions),
         "refusal": found.refusal,
-        "targets": {name: _taken(found, name) for name in found.missing},
+        "targets": {
+            name: {"can_take": because is None, "tried": found.tried, "because": because}
+            for name, because in found.targets.items()
+        },
         "heads": [asdict(one) for one in found.guesses],
     }
-
-
-def _taken(found: Inspection, target: str) -> dict[str, object]:
-    because = found.refusal or found.missing[target]
-    return {"can_take": because is None, "because": because}
 
 
 def show(found: Inspection, console: Console) -> None:
@@ -137,9 +158,11 @@ def show(found: Inspection, console: Console) -> None:
         _headless(found.guesses, console)
     if found.static is not None:
         _static(found.static, console)
-    for name in found.missing:
-        because = found.refusal or found.missing[name]
-        _line(console, name, "can take it" if because is None else f"cannot: {because}")
+    for name, because in found.targets.items():
+        able = (
+            "can take it" if found.tried else "nothing is in the way (--try lowers it, to be sure)"
+        )
+        _line(console, name, able if because is None else f"cannot: {because}")
 
 
 def _line(console: Console, head: str, text: str) -> None:

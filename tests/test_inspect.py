@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from bridge.command import single_command
 from bridge.inspect import inspect
+from bridge.targets.onnx_file import ONNX
 
 HEAD = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -41,7 +42,7 @@ def test_a_person_reads_what_is_there_and_who_can_take_it(head: Path) -> None:
         "at most 3 per class, IoU 0, score none",
         "static  nms  2 classes x 9 boxes, 6 rows",
         "static  found  int64[6, 3], axis 0 counted by num_detections",
-        "onnx  can take it",
+        "onnx  nothing is in the way",
     ):
         assert expected in done.stdout
 
@@ -60,7 +61,11 @@ def test_json_holds_all_of_it(head: Path) -> None:
     assert site["layout"] == {"order": "xyxy", "provenance": "declared", "because": "--box-layout"}
     assert site["max_output_boxes_per_class"] == 3
     assert site["score_threshold"] is None
-    assert document["targets"]["onnx"] == {"can_take": True, "because": None}
+    assert document["targets"]["onnx"] == {
+        "can_take": True,
+        "tried": False,
+        "because": None,
+    }
     assert document["static"][0]["shape"] == [6, 3]
     assert json.loads(run(head, "--json").stdout)["targets"]["onnx"]["can_take"] is False
 
@@ -83,3 +88,11 @@ def test_files_that_cannot_be_read(tmp_path: Path, data: bytes | None, status: i
     assert done.stderr.startswith("bridge: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert not done.stdout
+
+
+def test_a_target_that_was_tried_is_sure(head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.inspect.TARGETS", (ONNX,))
+    done = run(head, "--try", "--input-shape", "boxes=1,9,4")
+    assert done.exit_code == 0
+    assert "onnx  can take it" in done.stdout
+    assert list(head.parent.iterdir()) == [head]
