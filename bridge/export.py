@@ -237,13 +237,15 @@ def command(
     images: Annotated[
         list[Path] | None, typer.Option(help="photos or folders of photos to check with")
     ] = None,
-    no_verify: Annotated[bool, typer.Option(help="do not compare with torch")] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="do not compare with torch")
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", help="print nothing but errors")] = False,
     verbose: Annotated[bool, typer.Option("-v", help="show torch's own warnings")] = False,
 ) -> None:
     """Export the PyTorch model SPEC to ONNX and check onnxruntime against torch.
 
-    Names a module of your own: it is imported, and so its code runs.
+    A module of your own is imported, and so its code runs.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,

@@ -19,12 +19,13 @@ from bridge.pytorch.quiet import quiet
 from bridge.pytorch.source import Wrapped
 from bridge.targets.base import Array
 from bridge.verify.golden import Golden
-from bridge.verify.rows import Columns, Floats, Group, Table, columns, match, table
+from bridge.verify.rows import Columns, Group, Table, columns, match, table
 
 _SLACK = 8
 _LEAST_TOLERANCE = 64 * float(np.finfo(np.float32).eps)
 _ANY_NOISE = np.array([1e-3])
 
+Floats = NDArray[np.float64]
 Outputs = Mapping[str, Array]
 
 
@@ -104,7 +105,7 @@ class _Seen:
     torch: Outputs
     variants: list[Outputs]
     onnx: Outputs
-    tied: NDArray[np.float64]
+    tied: Floats
 
 
 def _agreement(model: Wrapped, golden: Golden, definitions: tuple[Definition, ...]) -> Agreement:
@@ -262,7 +263,7 @@ def _at_the_cut(row: Table, rows: Table, limits: Floats) -> bool:
     return False
 
 
-def _holds(row: Table, tied: NDArray[np.float64], limits: Floats) -> bool:
+def _holds(row: Table, tied: Floats, limits: Floats) -> bool:
     """Whether one of its numbers is a score that several boxes shared."""
     apart = np.abs(row.values.reshape(-1, 1) - tied)
     return bool((apart <= limits[0] * np.abs(tied)).any())

@@ -1,5 +1,6 @@
 """`bridge export`: what comes of a PyTorch model, and what is refused."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -263,6 +264,7 @@ def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bridge.export", *arguments, "-o", str(folder / "m.onnx")],
         cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
