@@ -89,7 +89,8 @@ def read_npz(path: Path) -> dict[str, Array]:
         UsageError: it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # numpy leaves the file open where it cannot read it.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
@@ -211,6 +212,8 @@ def _npz_sets(
     found: dict[str, dict[int, Array]] = {}
     for key, array in read_npz(path).items():
         name, number = _input_of(key, arrays, path, options)
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"--inputs {path}: {key!r} holds {array.dtype}, not numbers")
         column = found.setdefault(name, {})
         if number is not None:
             column[number] = array
