@@ -5,6 +5,7 @@ import typer
 from bridge.attach import attach
 from bridge.doctor import doctor
 from bridge.export import command as export
+from bridge.golden import app as golden
 from bridge.inspect import inspect
 from bridge.run import run
 
@@ -18,6 +19,7 @@ app.command("run")(run)
 app.command("inspect")(inspect)
 app.command("attach")(attach)
 app.command("export")(export)
+app.add_typer(golden, name="golden")
 app.command("doctor")(doctor)
 
 
