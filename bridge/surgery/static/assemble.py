@@ -56,10 +56,16 @@ def assemble(
 def _apart(
     g: Graph, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Each output as a tensor of its own that a node makes, through an Identity where need be."""
+    """Each output as a tensor of its own that a node makes, through an Identity where need be.
+
+    An input may be returned under its own name.
+    """
     used = {x.id for x in inputs.values()}
     results = {}
     for name, x in outputs.items():
+        if name in inputs and x.id == inputs[name].id:
+            results[name] = x
+            continue
         result = g.emit("Identity", [x]) if g.is_constant(x) else x
         while result.id in used:
             result = g.emit("Identity", [result])

@@ -235,14 +235,18 @@ class Graph:
         """The int64[1] tensor that holds an integer at run time."""
         if not isinstance(x, Linear):
             return self.int64(x)
-        total: Tensor | None = None
-        for unknown, factor in x.terms:
-            term = self._tensors[unknown.tensor]
-            if factor != 1:
-                term = self.emit("Mul", [term, self.int64(factor)])
-            total = term if total is None else self.emit("Add", [total, term])
-        assert total is not None
-        return self.emit("Add", [total, self.int64(x.constant)]) if x.constant else total
+        terms = [
+            self._tensors[unknown.tensor]
+            if factor == 1
+            else self.emit("Mul", [self._tensors[unknown.tensor], self.int64(factor)])
+            for unknown, factor in x.terms
+        ]
+        if x.constant:
+            terms.append(self.int64(x.constant))
+        if len(terms) < 3:
+            return terms[0] if len(terms) == 1 else self.emit("Add", terms)
+        joined = self.emit("Concat", terms, axis=0)
+        return self.emit("ReduceSum", [joined, self.int64(0)], keepdims=1)
 
     def element(self, x: Tensor, index: int) -> Tensor:
         """One element of a dense integer or bool tensor, as int64[1]; `index` counts row-major."""

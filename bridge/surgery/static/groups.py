@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bridge.surgery.static.graph import Graph
-from bridge.surgery.static.integers import Int, Linear, Unknown, of
+from bridge.surgery.static.integers import Int, Linear, Unknown, of, total
 from bridge.surgery.static.lattice import Dim, Group, Tensor, count, length, prefix
 
 
@@ -75,7 +75,7 @@ def join(g: Graph, parts: Sequence[Dim]) -> Dim:
     """The axis of a concatenation."""
     if not any(isinstance(part, Group) for part in parts):
         return sum(map(length, parts))
-    rows: Int = sum((count(part) for part in parts[1:]), count(parts[0]))
+    rows = total(count(part) for part in parts)
     *front, last = parts
     if isinstance(last, Group) and last.is_prefix and all(isinstance(part, int) for part in front):
         return Group(sum(map(length, parts)), rows, parts=tuple(parts))

@@ -125,6 +125,20 @@ def hi(x: Int) -> int:
     return x.hi if isinstance(x, Linear) else x
 
 
+def total(terms: Iterable[Int]) -> Int:
+    """The sum, in time linear in the number of unknowns."""
+    factors: dict[Unknown, int] = {}
+    constant = 0
+    for term in terms:
+        if isinstance(term, Linear):
+            constant += term.constant
+            for unknown, factor in term.terms:
+                factors[unknown] = factors.get(unknown, 0) + factor
+        else:
+            constant += term
+    return linear(factors, constant)
+
+
 def product(factors: Iterable[Int]) -> Int | None:
     """The product, or None where two unknowns would be multiplied."""
     result: Int = 1

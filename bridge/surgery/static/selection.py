@@ -38,6 +38,8 @@ def nonzero(g: Graph, call: Call) -> Tensor:
     x = data(g, call.input(0))
     if not x.rank:
         raise NoRuleError("is given a scalar")
+    if 0 in x.shape:
+        return g.constant(np.zeros((x.rank, 0), np.int64))
     if x.dtype != np.bool_:
         x = tagged(g.emit("Cast", [x], to=TensorProto.BOOL), x.dims)
     mask = fill_all(g, x, value=False)

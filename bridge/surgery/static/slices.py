@@ -61,7 +61,7 @@ def _slice_fixed(g: Graph, x: Tensor, limits: dict[int, tuple[int, int, int]]) -
         start, end, step = limits[space.axis]
         kept = space.spaces[_python_slice(start, end, step)]
         space = columns(kept, space.axis) if kept else None
-    return tagged(cut, dims, space=space, iota=None if x.iota in limits else x.iota)
+    return tagged(cut, dims, space=space, iota=x.iota)
 
 
 def _python_slice(start: int, end: int, step: int) -> slice:

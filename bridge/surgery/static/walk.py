@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper
+from onnx import AttributeProto, GraphProto, NodeProto, helper
 
 from bridge.errors import UnsupportedModelError
 from bridge.static_model import Finding
@@ -130,6 +130,8 @@ def interpret(g: Graph, call: Call) -> tuple[Tensor, ...]:
     """
     if call.op_type == "Constant":
         return (_constant(g, call),)
+    if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in call.node.attribute):
+        raise NoRuleError("runs a body of its own, and there is no rule for that control flow")
     if (folded := fold(g, call)) is not None:
         return folded
     rule = RULES.get(call.op_type) if not call.node.domain else None

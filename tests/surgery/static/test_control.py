@@ -265,6 +265,13 @@ def test_scan_is_refused_by_name() -> None:
     refuses(program(body, "float[m,4] o"), "n_o", "ai.onnx::Scan")
 
 
+def test_a_body_without_rows_is_refused_too() -> None:
+    body = """
+        o = Scan <num_scan_inputs = 1, body = step (float[4] e) => (float[4] f) { f = Neg (e) }> (x)
+    """
+    refuses(program(body, "float[12,4] o"), "n_o", "ai.onnx::Scan", "body")
+
+
 def test_sequences_are_refused_by_name() -> None:
     body = "q = SequenceConstruct (s, s) w = Squeeze (zero, zero) o = SequenceAt (q, w)"
     refuses(program(body, "float[12] o"), "n_q", "ai.onnx::SequenceConstruct")

@@ -6,6 +6,8 @@ from tests.surgery.static.held import holds, operators, program, refuses, with_r
 
 INDEX = """
     two = Constant <value_ints = [2]> ()
+    four = Constant <value_ints = [4]> ()
+    huge = Constant <value_ints = [4611686018427387904]> ()
     last = Constant <value_ints = [-1]> ()
     scalar = Constant <value_int = 0> ()
     scalar_last = Constant <value_int = -1> ()
@@ -41,6 +43,19 @@ HELD = {
     "positions in rows read elsewhere": ("o = Gather <axis = 0> (s, j)", "float[m] o"),
     "positions of the best read elsewhere": ("o = Gather <axis = 0> (x, bk)", "float[m,4] o"),
     "numbers into fixed rows": ("o = Gather <axis = 0> (x, lm)", "float[m,4] o"),
+    "positions into a longer axis": (
+        "xx = Concat <axis = 0> (x, x) o = Gather <axis = 0> (xx, k)",
+        "float[m,4] o",
+    ),
+    "numbers of another type": (
+        "c = Cast <to = 6> (lm) o = Gather <axis = 0> (x, c)",
+        "float[m,4] o",
+    ),
+    "numbers that overflow to the end of rows": (
+        "f = Mod (l, four) h = Mul (f, huge) p = Div (h, huge) q = Slice (p, zero, one) "
+        "o = Gather <axis = 0> (b, q)",
+        "float[1,4] o",
+    ),
     "numbers that masked rows would get out of range": (
         "o = Gather <axis = 0> (x, l)",
         "float[m,4] o",
@@ -85,6 +100,11 @@ HELD = {
         "u = Unsqueeze (lm, one) h = Mod (lm, two) v = Unsqueeze (h, one) p = Concat <axis = 1> "
         "(u, v) "
         "o = GatherND (x, p)",
+        "float[m] o",
+    ),
+    "gather_nd, positions that are numbers there": (
+        "u = Unsqueeze (bk, one) h = Mod (bl, two) v = Unsqueeze (h, one) "
+        "p = Concat <axis = 1> (u, v) o = GatherND (x, p)",
         "float[m] o",
     ),
     "gather_nd, masked rows out of range": (

@@ -89,6 +89,11 @@ HELD = {
         "sizes = Concat <axis = 0> (n, z) p, q = Split <axis = 0> (c, sizes)",
         "float[m,4] p, float[r,4] q",
     ),
+    "split of rows, but not at the seams": (
+        "c = Concat <axis = 0> (b, bb) z = Shape <start = 0, end = 1> (bb) "
+        "sizes = Concat <axis = 0> (z, n) p, q = Split <axis = 0> (c, sizes)",
+        "float[m,4] p, float[r,4] q",
+    ),
     "split of positions at the seams": (
         "c = Concat <axis = 0> (bk, bk) z = Shape <start = 0, end = 1> (bk) "
         "sizes = Concat <axis = 0> (z, z) p, q = Split <axis = 0> (c, sizes)",

@@ -157,6 +157,12 @@ def test_every_type_of_row(dtype: str) -> None:
     holds(program(body, f"{dtype}[m,4] o"), sets)
 
 
+def test_an_input_returned_as_it_is() -> None:
+    model = program("o = Neg (b)", "float[m,4] o, float[12,4] x")
+    static = holds(model)
+    assert [value.name for value in static.model.graph.output] == ["o", "x", "num_detections"]
+
+
 def test_outputs_that_are_inputs_constants_or_equal() -> None:
     body = "o = Identity (x) p = Constant <value_floats = [1.0]> () q = Neg (b) r = Identity (q)"
     holds(program(body, "float[12,4] o, float[1] p, float[m,4] q, float[r1,4] r"))

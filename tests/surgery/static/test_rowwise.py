@@ -124,6 +124,8 @@ def test_held(name: str) -> None:
         "w1 = Less (l, five) img = Cast <to = 7> (w1)",
         "img = Mod (l, two)",
         "img = ConstantOfShape <value = int64[1] {1}> (n)",
+        "lots = Constant <value_ints = [100]> () img = Div (l, lots)",
+        "v, j = TopK <axis = 0> (t, n) lj = Gather <axis = 0> (l, j) img = Mod (lj, two)",
     ],
 )
 def test_roi_align_of_all_rows(images: str) -> None:

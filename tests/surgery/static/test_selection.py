@@ -37,6 +37,10 @@ HELD = {
         "int64[m] o",
     ),
     "nonzero of floats": ("z = NonZero (c3) o = Identity (z)", "int64[1,m] o"),
+    "nonzero of nothing": (
+        "e = Slice (s, zero, zero) z = NonZero (e) o = Squeeze (z, zero)",
+        "int64[m] o",
+    ),
     "nonzero in rows": (
         "z = NonZero (w) o = Squeeze (z, zero) p = Gather <axis = 0> (b, o)",
         "int64[m] o, float[m,4] p",
@@ -142,6 +146,14 @@ def test_an_infinite_row_comes_before_masked_ones(largest: int) -> None:
         x = np.repeat(order[:, None], 4, axis=1).astype(np.float32)
         sets.append(dict(given, s=s, x=x, i=order))
     holds(program(body, "float[m] v, int64[m] o, float[m,4] r"), sets)
+
+
+def test_numbers_that_overflow_come_before_masked_ones() -> None:
+    body = """
+        big = Constant <value_float = -1e30> () c = Mul (u01, big) d = Abs (c) e = Mul (c, d)
+        v, o = TopK <axis = 0> (e, n) p = Gather <axis = 0> (b, o)
+    """
+    holds(program(body, "float[m] v, int64[m] o, float[m,4] p"))
 
 
 def test_the_lowest_integer_comes_before_masked_ones() -> None:

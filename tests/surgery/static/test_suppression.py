@@ -61,6 +61,7 @@ HELD = {
     "classes": "o = NonMaxSuppression (bx, sc3, two, iou)",
     "centres": "o = NonMaxSuppression <center_point_box = 1> (bx, sc, limit, iou)",
     "a maximum by count": "h = Min (n, two) o = NonMaxSuppression (bx, sc, h, iou)",
+    "a maximum of half the rows": "h = Div (n, two) o = NonMaxSuppression (bx, sc, h, iou)",
     "a maximum as large as the rows": "o = NonMaxSuppression (bx, sc, n, iou)",
     "a maximum as large as the rows, classes": "o = NonMaxSuppression (bx, sc3, n, iou)",
     "the best": (

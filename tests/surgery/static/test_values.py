@@ -26,6 +26,10 @@ COMPUTED = {
     "div that is exact": "v = Mul (n, four) w = Div (v, four)",
     "div of what may be negative": "v = Sub (n, four) w = Div (v, three)",
     "div by a count": "m1 = Max (z, one) w = Div (n, m1)",
+    "div of numbers beside a count": "low = Constant <value_ints = [-7]> () "
+    "c = Concat <axis = 0> (n, low) d = Div (c, two) e = Slice (d, one, two) w = Add (e, five)",
+    "mod of numbers beside a count": "low = Constant <value_ints = [-7]> () "
+    "c = Concat <axis = 0> (n, low) d = Mod (c, three) w = Slice (d, one, two)",
     "mod": "w = Mod (n, three)",
     "mod of what may be negative": "v = Sub (n, four) w = Mod (v, three)",
     "mod as in C": "v = Sub (n, four) w = Mod <fmod = 1> (v, three)",
