@@ -115,6 +115,11 @@ def _input(g: Graph, value: ValueInfoProto) -> Tensor:
 
 
 def _made(scope: Scope, name: str) -> Tensor:
-    if name not in scope:
+    value = scope.get(name)
+    if value is None:
         raise UnsupportedModelError(f"no node makes the output '{name}'")
-    return scope[name]
+    if isinstance(value, tuple):
+        raise UnsupportedModelError(
+            f"output '{name}' is a sequence of tensors; export the model so that it returns tensors"
+        )
+    return value

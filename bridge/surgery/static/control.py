@@ -1,6 +1,6 @@
 """If and Loop: proven, and walked in place; otherwise refused."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -23,26 +23,35 @@ from bridge.surgery.static.integers import (
 )
 from bridge.surgery.static.lattice import NoRuleError, Tensor, count, listed, tagged
 from bridge.surgery.static.rows import data
+from bridge.surgery.static.sequences import Value
 
-type Body = Callable[[GraphProto, dict[str, Tensor]], list[Tensor]]
+type Body = Callable[[GraphProto, dict[str, Value]], list[Value]]
 """Interprets a subgraph in place, given its inputs; its outputs."""
+
+type ControlRule = Callable[
+    [Graph, Call, Sequence[Value | None], Body], tuple[Sequence[Value], Finding]
+]
+"""The results of a node and what was done to it. The values hold sequences too, the call none."""
 
 _MOST_ROUNDS = 256
 
 
-def if_(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]:
+def if_(
+    g: Graph, call: Call, values: Sequence[Value | None], body: Body
+) -> tuple[Sequence[Value], Finding]:
     """A decided condition: that branch. A test for zero rows: the branch for rows, if that is so.
 
     Given    If(n = 0): then 'nothing', else the rows' own results, n the count of a group
     Result   the else branch, provided that with n = 0 it gives what the then branch gives: an axis
              of rows is then as long as there, a count as great
     """
+    del values
     element = _condition(call)
     branches = call.graph("then_branch"), call.graph("else_branch")
     if isinstance(element, bool):
         taken = branches[0 if element else 1]
         why = f"the condition is always {str(element).lower()}"
-        return tuple(body(taken, {})), _finding(call, why)
+        return body(taken, {}), _finding(call, why)
     asked = emptiness(element) if isinstance(element, Condition) else None
     if asked is None:
         raise NoRuleError(
@@ -56,9 +65,9 @@ def if_(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]:
         if not _equal_without_rows(g, nothing, result, zeros):
             raise NoRuleError(
                 f"tests for zero rows, but output {k} of its branch for zero rows "
-                f"({list(nothing.shape)}) is not what the other branch gives without rows"
+                f"({_spelt(nothing)}) is not what the other branch gives without rows"
             )
-    return tuple(results), _finding(call, "without rows the branch for rows gives the same")
+    return results, _finding(call, "without rows the branch for rows gives the same")
 
 
 def _condition(call: Call) -> bool | Condition | None:
@@ -71,10 +80,18 @@ def _finding(call: Call, why: str) -> Finding:
     return Finding(call.node.name or call.node.output[0], f"remove-empty-if: {why}", changed=True)
 
 
-def _equal_without_rows(
-    g: Graph, nothing: Tensor, result: Tensor, zeros: frozenset[Unknown]
-) -> bool:
-    """Whether both are the same tensor in every run in which the unknowns are zero."""
+def _spelt(value: Value) -> str:
+    return str(list(value.shape)) if isinstance(value, Tensor) else f"{len(value)} tensors"
+
+
+def _equal_without_rows(g: Graph, nothing: Value, result: Value, zeros: frozenset[Unknown]) -> bool:
+    """Whether both are the same in every run in which the unknowns are zero."""
+    if isinstance(nothing, tuple) and isinstance(result, tuple):
+        pairs = zip(nothing, result, strict=False)
+        equal = all(_equal_without_rows(g, a, b, zeros) for a, b in pairs)
+        return equal and len(nothing) == len(result)
+    if isinstance(nothing, tuple) or isinstance(result, tuple):
+        return False
     if nothing.id == result.id and nothing.dims == result.dims and nothing.space == result.space:
         return True
     shape = [where_zero(count(dim), zeros) for dim in result.dims]
@@ -88,8 +105,8 @@ def _equal_without_rows(
     values = nothing.values if held is None else held.astype(object)
     if values is None or result.values is None or result.groups:
         return False
-    pairs = zip(listed(values), listed(result.values), strict=True)
-    return all(a is not None and _without(a, zeros) == _without(b, zeros) for a, b in pairs)
+    elements = zip(listed(values), listed(result.values), strict=True)
+    return all(a is not None and _without(a, zeros) == _without(b, zeros) for a, b in elements)
 
 
 def _without(element: Element, zeros: frozenset[Unknown]) -> Element:
@@ -103,7 +120,9 @@ def _without(element: Element, zeros: frozenset[Unknown]) -> Element:
     return element
 
 
-def loop(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]:
+def loop(
+    g: Graph, call: Call, values: Sequence[Value | None], body: Body
+) -> tuple[Sequence[Value], Finding]:
     """A constant number of rounds under a condition that stays true: unrolled.
 
     Scan outputs are concatenated over the rounds; every round must give as many rows.
@@ -115,24 +134,26 @@ def loop(g: Graph, call: Call, body: Body) -> tuple[tuple[Tensor, ...], Finding]
         raise NoRuleError("goes on for as long as a condition holds that depends on the data")
     if rounds > _MOST_ROUNDS:
         raise NoRuleError(f"has {rounds} rounds; at most {_MOST_ROUNDS} are unrolled")
-    carried = [call.input(k) for k in range(2, len(call.inputs))]
+    carried = [value for value in values[2:] if value is not None]
     scans: list[list[Tensor]] = [[] for _ in graph.output[1 + len(carried) :]]
     names = [value.name for value in graph.input]
     for k in range(rounds):
-        given = [g.constant(np.int64(k)), g.constant(np.bool_(True)), *carried]
+        given: list[Value] = [g.constant(np.int64(k)), g.constant(np.bool_(True)), *carried]
         going, *results = body(graph, dict(zip(names, given, strict=True)))
         if not _is_true(going):
             raise NoRuleError("may end after a number of rounds that depends on the data")
         carried = results[: len(carried)]
         for scan, x in zip(scans, results[len(carried) :], strict=True):
+            if isinstance(x, tuple):
+                raise NoRuleError("collects sequences of tensors")
             scan.append(x)
     name = call.node.name or call.node.output[0]
     finding = Finding(name, f"unroll-loop: its {rounds} rounds in a row", changed=True)
     return (*carried, *(_stacked(g, scan) for scan in scans)), finding
 
 
-def _is_true(x: Tensor) -> bool:
-    return x.values is not None and listed(x.values) == [True]
+def _is_true(x: Value) -> bool:
+    return isinstance(x, Tensor) and x.values is not None and listed(x.values) == [True]
 
 
 def _stacked(g: Graph, rounds: list[Tensor]) -> Tensor:
@@ -146,6 +167,4 @@ def _stacked(g: Graph, rounds: list[Tensor]) -> Tensor:
     return tagged(whole, (len(rounds), *dims))
 
 
-CONTROL: Mapping[str, Callable[[Graph, Call, Body], tuple[tuple[Tensor, ...], Finding]]] = (
-    MappingProxyType({"If": if_, "Loop": loop})
-)
+CONTROL: Mapping[str, ControlRule] = MappingProxyType({"If": if_, "Loop": loop})

@@ -1,6 +1,6 @@
 """The walk: one node of the source after the other, branches and loop bodies in place."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,11 +16,12 @@ from bridge.surgery.static.folding import fold
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.integers import Condition, Linear
 from bridge.surgery.static.lattice import NoRuleError, Tensor, listed
+from bridge.surgery.static.sequences import SEQUENCES, Value
 from bridge.surgery.static.table import ALWAYS, RULES
 from bridge.surgery.static.values import are_plain, evaluate
 
-type Scope = dict[str, Tensor]
-"""The tensors that names of the source stand for, within one graph."""
+type Scope = dict[str, Value]
+"""What names of the source stand for, within one graph."""
 
 
 @dataclass(slots=True)
@@ -58,11 +59,12 @@ class Walk:
                 return self.origins[id_]
         return None
 
-    def bind(self, scope: Scope, name: str, tensor: Tensor) -> None:
-        """Let a name of the source stand for a tensor."""
-        scope[name] = tensor
-        self.named.setdefault(name, tensor)
-        self.labels.setdefault(tensor.id, name)
+    def bind(self, scope: Scope, name: str, value: Value) -> None:
+        """Let a name of the source stand for a tensor or a sequence."""
+        scope[name] = value
+        if isinstance(value, Tensor):
+            self.named.setdefault(name, value)
+            self.labels.setdefault(value.id, name)
 
     @contextmanager
     def emitting(self, name: str) -> Iterator[None]:
@@ -80,26 +82,33 @@ def walk(w: Walk, nodes: Iterable[NodeProto], scope: Scope) -> None:
     Raises:
         UnsupportedModelError: a node has no static form; the message names it.
     """
-
-    def body(graph: GraphProto, inputs: Scope) -> list[Tensor]:
-        return _subgraph(w, graph, {**scope, **inputs})
-
     for node in nodes:
         try:
-            inputs = tuple(_lookup(scope, name) if name else None for name in node.input)
-            call = Call(node, inputs)
-            if node.op_type in CONTROL and not node.domain:
-                results, finding = CONTROL[node.op_type](w.graph, call, body)
-                w.findings.append(finding)
-            else:
-                with w.emitting(node.output[0]):
-                    results = interpret(w.graph, call)
+            results = _results(w, node, scope)
         except NoRuleError as error:
             raise UnsupportedModelError(f"{describe(node)} {error}") from error
-        for name, tensor in zip(node.output, results, strict=False):
+        for name, value in zip(node.output, results, strict=False):
             if name:
-                w.origins.setdefault(tensor.id, node)
-                w.bind(scope, name, tensor)
+                if isinstance(value, Tensor):
+                    w.origins.setdefault(value.id, node)
+                w.bind(scope, name, value)
+
+
+def _results(w: Walk, node: NodeProto, scope: Scope) -> Sequence[Value]:
+    values = [_lookup(scope, name) if name else None for name in node.input]
+    call = Call(node, tuple(x if isinstance(x, Tensor) else None for x in values))
+    if not node.domain and node.op_type in CONTROL:
+        results, finding = CONTROL[node.op_type](
+            w.graph, call, values, lambda graph, given: _subgraph(w, graph, {**scope, **given})
+        )
+        w.findings.append(finding)
+        return results
+    with w.emitting(node.output[0]):
+        if not node.domain and node.op_type in SEQUENCES:
+            return (SEQUENCES[node.op_type](w.graph, call, values),)
+        if any(isinstance(x, tuple) for x in values):
+            raise NoRuleError("reads a sequence of tensors, and there is no rule for that")
+        return interpret(w.graph, call)
 
 
 def describe(node: NodeProto) -> str:
@@ -108,13 +117,13 @@ def describe(node: NodeProto) -> str:
     return f"node '{name}' ({node.domain or 'ai.onnx'}::{node.op_type})"
 
 
-def _lookup(scope: Mapping[str, Tensor], name: str) -> Tensor:
+def _lookup(scope: Mapping[str, Value], name: str) -> Value:
     if name not in scope:
         raise NoRuleError(f"reads '{name}', which nothing before it makes")
     return scope[name]
 
 
-def _subgraph(w: Walk, graph: GraphProto, scope: Scope) -> list[Tensor]:
+def _subgraph(w: Walk, graph: GraphProto, scope: Scope) -> list[Value]:
     """The outputs of a branch or a loop body, interpreted in place."""
     for proto in graph.initializer:
         w.bind(scope, proto.name, w.graph.initializer(proto))

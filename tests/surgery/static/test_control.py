@@ -272,11 +272,6 @@ def test_a_body_without_rows_is_refused_too() -> None:
     refuses(program(body, "float[12,4] o"), "n_o", "ai.onnx::Scan", "body")
 
 
-def test_sequences_are_refused_by_name() -> None:
-    body = "q = SequenceConstruct (s, s) w = Squeeze (zero, zero) o = SequenceAt (q, w)"
-    refuses(program(body, "float[12] o"), "n_q", "ai.onnx::SequenceConstruct")
-
-
 def test_unique_is_refused_by_name() -> None:
     refuses(program("o = Unique (l)", "int64[m] o"), "n_o", "ai.onnx::Unique")
     refuses(program("o = Unique (i)", "int64[m] o"), "n_o", "ai.onnx::Unique")
