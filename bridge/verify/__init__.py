@@ -59,16 +59,21 @@ def hold(
 ) -> Comparison:
     """The same against a golden that was recorded already."""
     plain = Judge(static.model, () if lowered.reference is not None else lowered.border)
-    proof, caps = prove_static(golden, static, plain)
+    judged, failures = judge_all(golden, plain)
+    proof, caps = prove_static(static, judged, failures)
     proofs = [proof]
-    judge = plain if lowered.reference is None else Judge(lowered.reference, lowered.border)
-    judged = tuple(judge_all(golden, judge, lowered))
+    judge = plain
     if lowered.reference is not None:
-        proofs.append(prove_detections(golden, static, lowered, judged))
-    borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
-    best = limited(static.model, lowered.nms)
-    behind = judge if best is None else Judge(best, lowered.border)
-    proofs.append(prove_tail(target, lowered, behind, borders, seed))
-    whole, results, noise = prove_whole(target, lowered, judge, judged, seed)
-    proofs.append(whole)
+        judge = Judge(lowered.reference, lowered.border)
+        judged, failures = judge_all(golden, judge)
+        proofs.append(prove_detections(static, lowered, judged, failures))
+    results: tuple[SetResult, ...] = ()
+    noise = None
+    if judged:
+        borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
+        best = limited(static.model, lowered.nms)
+        behind = judge if best is None else Judge(best, lowered.border)
+        proofs.append(prove_tail(target, lowered, behind, borders, seed))
+        whole, results, noise = prove_whole(target, lowered, judge, judged, seed)
+        proofs.append(whole)
     return conclude(golden, tuple(proofs), results, noise, caps, suppresses=bool(judge.calls))

@@ -12,7 +12,7 @@ from bridge.targets.base import Array, Port
 from bridge.verify.comparison import FLOAT_NOISE, Comparison, SetResult, conclude
 from bridge.verify.detections import Reading, of_postprocess, readings
 from bridge.verify.golden import Golden
-from bridge.verify.outputs import Received, Replay, Scheme, capped, compare, receive, scheme
+from bridge.verify.outputs import Received, Replay, Scheme, capped, compare, receive_run, scheme
 from bridge.verify.rounding import EPSILON
 from bridge.verify.rows import match, table
 from bridge.verify.tail import THREADS
@@ -46,7 +46,7 @@ def check(golden: Golden, path: Path) -> Comparison:
     for threads in THREADS:
         with open_session(target, path, threads) as session:
             received = [
-                receive(manifest.outputs, session.run(to_artifact(manifest.inputs, one.inputs)))
+                receive_run(manifest.outputs, session, to_artifact(manifest.inputs, one.inputs))
                 for one in golden.sets
             ]
         found, caps = _results(golden, manifest, threads, received)

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from bridge import static_nms
-from bridge.errors import LoweringError
+from bridge.errors import LoweringError, PassError
 from bridge.static_model import TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array
@@ -144,7 +144,16 @@ class _Part:
         self._inputs = [value.name for value in model.graph.input]
         self._outputs = [value.name for value in model.graph.output]
         # onnxruntime refuses a graph without nodes, which a tail is where the border is the output.
-        self._session = session_of(model.SerializeToString()) if model.graph.node else None
+        self._session = None
+        if not model.graph.node:
+            return
+        try:
+            self._session = session_of(model.SerializeToString())
+        except Exception as error:
+            raise PassError(
+                f"onnxruntime refuses the static model: {' '.join(str(error).split())}; please "
+                "report it with the source model"
+            ) from error
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._session is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bridge.artifact import source_dims, to_source, trim
-from bridge.targets.base import Array, Port
+from bridge.targets.base import Array, Port, Session
 from bridge.verify.comparison import Difference, Kind, SetResult
 from bridge.verify.rounding import EPSILON, Floats
 from bridge.verify.rows import (
@@ -59,6 +59,16 @@ def receive(ports: Sequence[Port], raw: Mapping[str, Array]) -> Received:
         for rows in port.rows:
             problems += _padding(port, rows.axis, padded[port.name], padded[rows.count], rows.count)
     return Received(padded, trim(ports, padded), tuple(dict.fromkeys(problems)))
+
+
+def receive_run(ports: Sequence[Port], session: Session, feeds: Mapping[str, Array]) -> Received:
+    """Run an artifact and check the form of what it gives; that it fails is a problem like any."""
+    try:
+        raw = session.run(feeds)
+    except Exception as error:
+        text = f"running the artifact fails: {' '.join(str(error).split())}"
+        return Received({}, {}, (text,))
+    return receive(ports, raw)
 
 
 def _form(port: Port, array: Array | None) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The proofs that start from the model's own inputs: the static model's, and the artifact's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from bridge.verify.detections import difference, of_postprocess, readings
 from bridge.verify.golden import Golden, GoldenSet
 from bridge.verify.judge import Judge, Run
 from bridge.verify.noise import Conditions, compare_noisy, network_noise
-from bridge.verify.outputs import Scheme, capped, compare, receive, scheme
+from bridge.verify.outputs import Scheme, capped, compare, receive, receive_run, scheme
 from bridge.verify.rounding import EPSILON
 from bridge.verify.tail import THREADS
 
@@ -23,19 +23,25 @@ _MOST_PROBLEMS = 5
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A golden set, and the judge's run on its inputs.
-
-    Attributes:
-        expected: the outputs the artifact is held to, trimmed.
-    """
+    """A golden set, and a judge's run on its inputs."""
 
     golden: GoldenSet
     run: Run
-    expected: Mapping[str, Array]
+
+
+def judge_all(golden: Golden, judge: Judge) -> tuple[tuple[Judged, ...], tuple[str, ...]]:
+    """A judge's run on every golden set, and what onnxruntime says where it fails."""
+    judged, failures = [], []
+    for one in golden.sets:
+        try:
+            judged.append(Judged(one, judge.whole(one.inputs)))
+        except Exception as error:
+            failures.append(f"{one.name}: onnxruntime fails: {' '.join(str(error).split())}")
+    return tuple(judged), tuple(failures)
 
 
 def prove_static(
-    golden: Golden, static: StaticModel, judge: Judge
+    static: StaticModel, judged: Sequence[Judged], failures: Sequence[str]
 ) -> tuple[Proof, tuple[str, ...]]:
     """Hold the static model to the untouched source, both under onnxruntime: bit for bit.
 
@@ -45,21 +51,22 @@ def prove_static(
         The proof, and a sentence for every output whose rows did not all fit.
     """
     _, outputs = ports(static)
-    problems: list[str] = []
+    problems = list(failures)
     caps: list[str] = []
-    for one in golden.sets:
-        received = receive(outputs, judge.whole(one.inputs).outputs)
-        problems += [f"{one.name}: {text}" for text in received.problems]
+    for one in judged:
+        name = one.golden.name
+        received = receive(outputs, one.run.outputs)
+        problems += [f"{name}: {text}" for text in received.problems]
         if not received.trimmed:
             continue
-        expected, cut = capped(outputs, one.outputs)
-        caps += [f"{one.name}: {text}" for text in cut]
-        for name, array in expected.items():
-            difference = _difference(array, received.trimmed[name])
-            if difference:
-                problems.append(f"{one.name}: output {name!r} {difference}")
-    proof = Proof("static model", len(golden.sets), not problems, _few(problems))
-    return proof, tuple(caps)
+        expected, cut = capped(outputs, one.golden.outputs)
+        caps += [f"{name}: {text}" for text in cut]
+        for output, array in expected.items():
+            text = _difference(array, received.trimmed[output])
+            if text:
+                problems.append(f"{name}: output {output!r} {text}")
+    sets = len(judged) + len(failures)
+    return Proof("static model", sets, not problems, _few(problems)), tuple(caps)
 
 
 def _difference(expected: Array, found: Array) -> str:
@@ -80,7 +87,7 @@ def _difference(expected: Array, found: Array) -> str:
 
 
 def prove_detections(
-    golden: Golden, static: StaticModel, lowered: Lowered, judged: Sequence[Judged]
+    static: StaticModel, lowered: Lowered, judged: Sequence[Judged], failures: Sequence[str]
 ) -> Proof:
     """Hold a reference's detections to those in the source's own outputs, as sets.
 
@@ -90,10 +97,9 @@ def prove_detections(
     _, outputs = ports(static)
     made = of_postprocess(lowered.outputs)
     room = max(source_dims(port)[rows.axis] for port in lowered.outputs for rows in port.rows)
-    found = [made.table(one.expected) for one in judged]
-    expected = [one.golden.outputs for one in judged]
-    problems: list[str] = []
-    for source in readings(outputs, expected):
+    found = [made.table(trim(lowered.outputs, one.run.outputs)) for one in judged]
+    problems = list(failures)
+    for source in readings(outputs, [one.golden.outputs for one in judged]):
         # Corners are made of centres once here and once in float32 there.
         limit = 2 * EPSILON if source.centres else 0.0
         wrong = [
@@ -101,14 +107,14 @@ def prove_detections(
             for one, table in zip(judged, found, strict=True)
             if (text := difference(source.table(one.golden.outputs), table, room, limit))
         ]
-        if not wrong:
+        if not wrong and not failures:
             note = "" if source.label is not None else "no column of the source holds classes"
-            return Proof(name, len(golden.sets), True, note=note)
+            return Proof(name, len(judged), True, note=note)
         problems = problems or wrong
     if not problems:
         note = "the source's outputs hold no boxes with scores, so nothing was compared"
         return Proof(name, 0, False, note=note)
-    return Proof(name, len(golden.sets), False, _few(problems))
+    return Proof(name, len(judged), False, _few(problems))
 
 
 def _few(problems: list[str]) -> tuple[str, ...]:
@@ -116,18 +122,11 @@ def _few(problems: list[str]) -> tuple[str, ...]:
     return (*problems[:_MOST_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else []))
 
 
-def judge_all(golden: Golden, judge: Judge, lowered: Lowered) -> Iterator[Judged]:
-    """What the artifact is held to on every golden set.
-
-    The source's own outputs, or, where the artifact has others, those of its reference.
-    """
-    for one in golden.sets:
-        run = judge.whole(one.inputs)
-        if lowered.reference is None:
-            expected, _ = capped(lowered.outputs, one.outputs)
-        else:
-            expected = trim(lowered.outputs, run.outputs)
-        yield Judged(one, run, expected)
+def _expected(one: Judged, lowered: Lowered) -> Mapping[str, Array]:
+    """What the artifact is held to: the source's own outputs, or else those of its reference."""
+    if lowered.reference is None:
+        return capped(lowered.outputs, one.golden.outputs)[0]
+    return trim(lowered.outputs, one.run.outputs)
 
 
 def prove_whole(
@@ -138,7 +137,8 @@ def prove_whole(
     Returns:
         The proof, the result of every set and thread count, and the noise of the network.
     """
-    plan = scheme(lowered.outputs, [one.expected for one in judged], lowered.rounding)
+    expected = [_expected(one, lowered) for one in judged]
+    plan = scheme(lowered.outputs, expected, lowered.rounding)
     runs = _Runs(lowered, judge, plan, seed)
     for threads in THREADS:
         with ExitStack() as stack:
@@ -146,8 +146,8 @@ def prove_whole(
             network = None
             if lowered.network is not None:
                 network = stack.enter_context(target.open(lowered.network, threads=threads))
-            for one in judged:
-                runs.add(one, threads, session, network)
+            for one, wanted in zip(judged, expected, strict=True):
+                runs.add(one, wanted, threads, session, network)
     exact = all(r.deviation == 0 and not r.differences and not r.problems for r in runs.results)
     problems = tuple(runs.problems.values())
     proof = Proof("whole model", len(runs.results), exact, problems)
@@ -171,19 +171,25 @@ class _Runs:
     problems: dict[str, str] = field(default_factory=dict)
     noise: list[float] = field(default_factory=list)
 
-    def add(self, one: Judged, threads: int, session: Session, network: Session | None) -> None:
+    def add(
+        self,
+        one: Judged,
+        expected: Mapping[str, Array],
+        threads: int,
+        session: Session,
+        network: Session | None,
+    ) -> None:
         """Run one set through the artifact, and through its network alone where there is one."""
-        ports = self.lowered.outputs
+        ports, name, judge = self.lowered.outputs, one.golden.name, self.judge
         feeds = to_artifact(self.lowered.inputs, one.golden.inputs)
-        received = receive(ports, session.run(feeds))
-        conditions = Conditions(self.judge, ports, self.plan, one.run, one.golden.inputs, self.seed)
-        name, tolerance = one.golden.name, self.judge.tolerance
-        if self.judge.whole_is_tail and not self.judge.holds_network:
+        received = receive_run(ports, session, feeds)
+        conditions = Conditions(judge, ports, self.plan, one.run, one.golden.inputs, self.seed)
+        if judge.whole_is_tail and not judge.holds_network:
             replays = conditions.replays_of_rounding()
-            result = compare(name, threads, self.plan, one.expected, received, tolerance, replays)
+            result = compare(name, threads, self.plan, expected, received, judge.tolerance, replays)
         else:
             border = None if network is None else network.run(feeds)
-            result, limit = compare_noisy(name, threads, conditions, one.expected, received, border)
+            result, limit = compare_noisy(name, threads, conditions, expected, received, border)
             if border is not None:
                 self._judge_network(name, one.run, border, limit)
         self.results.append(result)
