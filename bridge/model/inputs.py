@@ -55,13 +55,7 @@ def seeded_inputs(
         for value in model.graph.input
         if value.name not in initializers or value.name in freeze
     ]
-    made_up = [value for value in inputs if value.name not in freeze]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, dims in input_shapes_of(made_up, input_shapes or {}).items():
-        shapes[name] = tuple(dim for dim in dims or () if dim is not None)
-        if dims is None or len(shapes[name]) != len(dims):
-            declared = next(spelt(declared_shape(v)) for v in inputs if v.name == name)
-            raise UsageError(f"input {name!r} is {declared}; fix it with --input-shape {name}=...")
+    shapes = _shapes([v for v in inputs if v.name not in freeze], input_shapes or {})
     suppresses = any(
         node.op_type == "NonMaxSuppression" for graph in graphs(model) for node in graph.node
     )
@@ -82,18 +76,29 @@ def seeded_inputs(
             return _scores(rng, kind, shape).astype(dtype)
         return np.asarray(_noise(rng, kind, shape), dtype)
 
+    frozen = {v.name: as_declared(v, freeze[v.name]) for v in inputs if v.name in freeze}
     made = []
     for number, kind in enumerate(kinds):
         rng = np.random.default_rng([seed, number])
         made.append(
-            {
-                value.name: as_declared(value, freeze[value.name])
-                if value.name in freeze
-                else make(value, kind, rng)
-                for value in inputs
-            }
+            {v.name: frozen[v.name] if v.name in frozen else make(v, kind, rng) for v in inputs}
         )
     return tuple(made)
+
+
+def _shapes(
+    inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value, dims in zip(inputs, input_shapes_of(inputs, given).values(), strict=True):
+        fixed = tuple(dim for dim in dims or () if dim is not None)
+        if dims is None or len(fixed) != len(dims):
+            raise UsageError(
+                f"input {value.name!r} is {spelt(declared_shape(value))}; fix it with "
+                f"--input-shape {value.name}=..."
+            )
+        shapes[value.name] = fixed
+    return shapes
 
 
 def _noise(

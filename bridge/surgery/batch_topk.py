@@ -145,19 +145,28 @@ class _Packer:
             return None
         name = f"{lanes[0].name}/lanes"
         shape = list(shape_of(source))
-        index = self.builder.ints(f"{name}/index", [pick.position for pick in picks])
-        shape[axis] = len(lanes)
-        tensor = self.builder.node("Gather", name, [source, index], shape, axis=axis)
+        tensor = source
         if axis:
+            # First, so that what is picked then lies in one piece.
             perm = [axis, *(a for a in range(len(shape)) if a != axis)]
-            tensor = self.builder.node(
-                "Transpose", name, [tensor], [shape[a] for a in perm], perm=perm
-            )
+            shape = [shape[a] for a in perm]
+            tensor = self.builder.node("Transpose", name, [source], shape, perm=perm)
+        tensor = self._rows(name, tensor, [pick.position for pick in picks])
         if kept:
             final = [len(lanes), *shape_of(lanes[0])]
             target = self.builder.ints(f"{name}/shape", final)
             tensor = self.builder.node("Reshape", name, [tensor, target], final)
         return Pack(tensor, shared=False)
+
+    def _rows(self, name: str, tensor: Tensor, positions: Sequence[int]) -> Tensor:
+        """The given positions of the first axis; a Slice where they are one run of it."""
+        shape = [len(positions), *shape_of(tensor)[1:]]
+        first, behind = positions[0], positions[0] + len(positions)
+        if list(positions) != list(range(first, behind)):
+            index = self.builder.ints(f"{name}/index", positions)
+            return self.builder.node("Gather", name, [tensor, index], shape, axis=0)
+        limits = [self.builder.ints(f"{name}/limit", [limit]) for limit in (first, behind, 0)]
+        return self.builder.node("Slice", name, [tensor, *limits], shape)
 
     def _computed(self, lanes: Sequence[Tensor], depth: int) -> Pack | None:
         found = [lane for lane in map(lane_of, lanes) if lane is not None]
