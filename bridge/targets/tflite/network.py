@@ -5,9 +5,11 @@ nothing, one flat output: it loses outputs that share a tensor, and drops a Tran
 output of rank 3.
 """
 
+import contextlib
+import gc
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -204,7 +206,7 @@ def _run_onnx2tf(copy: _Copy, kept: Sequence[str]) -> bytes:
     """Convert in a temporary folder; only the float32 file is read back."""
     with tempfile.TemporaryDirectory(prefix="bridge-network-") as folder:
         try:
-            with quiet():
+            with quiet(), _collector_paused():
                 _export(
                     onnx_graph=copy.model,
                     output_folder_path=folder,
@@ -224,6 +226,18 @@ def _export(**options: object) -> None:
 
     export: Callable[..., object] = export_tflite_model_flatbuffer_direct
     export(**options)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: onnx2tf copies its graph over and over, and a fifth of it is that."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _refusal(error: BaseException, originals: Sequence[onnx.NodeProto]) -> LoweringError:

@@ -36,8 +36,8 @@ class TfliteSession:
         return {name: self._interpreter.get_tensor(index) for name, index in self._outputs.items()}
 
     def close(self) -> None:
-        """Free the interpreter and the mapped file."""
-        del self._interpreter
+        """Free the interpreter and the mapped file; the session runs no more."""
+        self._interpreter = None
 
     def __enter__(self) -> Self:
         return self
