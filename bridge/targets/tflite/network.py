@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from ai_edge_litert import schema_py_generated as generated
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
@@ -205,6 +206,9 @@ def _value(name: str, type_: TensorType) -> onnx.ValueInfoProto:
 def _run_onnx2tf(copy: _Copy, kept: Sequence[str]) -> bytes:
     """Convert in a temporary folder; only the float32 file is read back."""
     with tempfile.TemporaryDirectory(prefix="bridge-network-") as folder:
+        # onnx2tf compiles its own copy of this module anew for every folder that has none.
+        module = f"from {generated.__name__} import *\n"
+        (Path(folder) / "schema_generated.py").write_text(module, encoding="utf-8")
         try:
             with quiet(), _collector_paused():
                 _export(
