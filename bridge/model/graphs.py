@@ -1,12 +1,13 @@
 """Every graph of a model, and how messages name what stands in them."""
 
+import math
 from collections.abc import Iterator
 
 import onnx
 from onnx import helper
 
-_LARGE = 4096
-"""Bytes; what shapes, axes and limits need is smaller by far."""
+_LARGE = 1024
+"""Elements; what shapes, axes and limits need is smaller by far."""
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
@@ -37,6 +38,11 @@ def place(node: onnx.NodeProto) -> str:
     return node.name or f"that writes {next(filter(None, node.output), '(nothing)')}"
 
 
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    """By its shape: to tell its size in bytes, a message serialises itself."""
+    return math.prod(tensor.dims) > _LARGE
+
+
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose large initializers of the main graph are inputs of their type instead.
 
@@ -52,7 +58,7 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         getattr(light.graph, part).extend(getattr(graph, part))
     inputs = {value.name for value in graph.input}
     for tensor in graph.initializer:
-        if tensor.ByteSize() <= _LARGE:
+        if not _is_large(tensor):
             light.graph.initializer.append(tensor)
         elif tensor.name not in inputs:
             value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -86,7 +92,7 @@ def with_weights(light: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelPr
     added = [value for value in full.graph.input if value.name not in inputs]
     for value in added:
         full.graph.input.remove(value)
-    large = [tensor for tensor in model.graph.initializer if tensor.ByteSize() > _LARGE]
+    large = [tensor for tensor in model.graph.initializer if _is_large(tensor)]
     full.graph.initializer.extend(large)
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         if model.HasField(field):

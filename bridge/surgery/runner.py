@@ -8,13 +8,15 @@ Passes over the static model are surgery on one graphsurgeon graph: imported onc
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from bridge import static_nms
 from bridge.errors import BridgeError, PassError, UnsupportedModelError
@@ -24,6 +26,9 @@ from bridge.static_model import Finding, StaticModel, tensor_types
 from bridge.surgery import static
 from bridge.surgery.edit import drop_dead, sort
 from bridge.surgery.normalise import normalise
+
+_LARGE = 1024
+"""Bytes from which a constant is worth not copying."""
 
 _OUR_FAULT = "this is a fault of bridge, please report the model"
 _LOG = logging.getLogger(__name__)
@@ -253,7 +258,11 @@ def _import(model: onnx.ModelProto) -> gs.Graph:
 
 def _export(graph: gs.Graph, original: onnx.ModelProto) -> onnx.ModelProto:
     """The model, with everything of the original that graphsurgeon does not keep."""
-    model = gs.export_onnx(graph, do_type_check=False)
+    with _weights_aside(graph) as weights:
+        model = gs.export_onnx(graph, do_type_check=False)
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(weights[tensor.name])
     for lost in ("doc_string", "domain", "model_version"):
         if original.HasField(lost):
             setattr(model, lost, getattr(original, lost))
@@ -271,6 +280,29 @@ def _export(graph: gs.Graph, original: onnx.ModelProto) -> onnx.ModelProto:
     if any(static_nms.is_call(node) for node in model.graph.node):
         static_nms.attach(model)
     return model
+
+
+@contextmanager
+def _weights_aside(graph: gs.Graph) -> Iterator[dict[str, onnx.TensorProto]]:
+    """Large constants that no pass looked at, by name; inside, the graph holds them without data.
+
+    graphsurgeon copies whatever it exports twice, and both copies are there at one time.
+    """
+    aside: dict[str, tuple[Any, LazyValues]] = {}
+    tensors: Iterable[Any] = graph.tensors().values()
+    for tensor in tensors:
+        held = getattr(tensor, "_values", None)
+        if isinstance(held, LazyValues) and held.nbytes > _LARGE:
+            aside[tensor.name] = tensor, held
+            bare = onnx.TensorProto(data_type=held.tensor.data_type, dims=held.tensor.dims)
+            tensor._values = LazyValues(bare)
+    for name, (_, held) in aside.items():
+        held.tensor.name = name
+    try:
+        yield {name: held.tensor for name, (_, held) in aside.items()}
+    finally:
+        for tensor, held in aside.values():
+            tensor._values = held
 
 
 def _fingerprint(graph: gs.Graph) -> tuple[object, ...]:
