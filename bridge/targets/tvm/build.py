@@ -1,0 +1,202 @@
+"""From a static model to one shared library for TVM's graph executor."""
+
+import functools
+import logging
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relay
+from tvm.relay.backend import te_compiler
+
+from bridge.errors import LoweringError
+from bridge.targets.tvm import graph_json, operators
+from bridge.targets.tvm.frontend import import_model
+
+LIBRARY = "model.so"
+TAIL = "tail.json"
+NETWORK = "network.json"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `relay.build` is told.
+
+    Attributes:
+        target: an LLVM target string; None means this machine's CPU.
+        disabled_passes: names of relay or TIR passes left out.
+        cc: the compiler that links; None means the first that TVM finds.
+    """
+
+    target: str | None = None
+    opt_level: int = 3
+    disabled_passes: tuple[str, ...] = ()
+    cc: str | None = None
+
+
+def build(
+    model: onnx.ModelProto, border: tuple[str, ...], settings: Settings, folder: Path
+) -> dict[str, Any]:
+    """Write the library into the folder and, beside it, what runs its network and tail alone.
+
+    Args:
+        model: static, with StaticNMS calls.
+        border: the tensors between network and tail; empty where all is tail.
+        settings: for `relay.build`.
+        folder: an empty one.
+
+    Returns:
+        What the manifest shows: the target and the versions that made the library.
+
+    Raises:
+        UnsupportedModelError: an operator has no exact lowering.
+        LoweringError: relay refuses the model, or it cannot be linked.
+    """
+    prepare()
+    target = target_of(settings.target)
+    inputs = {value.name for value in model.graph.input}
+    inner = tuple(name for name in border if name not in inputs)
+    imported = import_model(model, inner)
+    made = _relay_build(imported.module, target, settings)
+    graph = graph_json.parse(made.get_graph_json())
+    names = _names(imported.inputs, made.get_params())
+    graph = graph_json.renamed(graph, names)
+    params = {names[name]: value for name, value in made.get_params().items()}
+    results = [value.name for value in model.graph.output]
+    outputs = dict(zip(results, graph.heads, strict=False))
+    crossing = dict(zip(inner, graph.heads[len(results) :], strict=True))
+    for number, node in enumerate(graph.nodes):
+        if node["op"] == "null" and node["name"] in border:
+            crossing[node["name"]] = (number, 0)
+    _export((made, params), graph_json.write(graph, outputs), settings, folder)
+    if border:
+        ordered = {name: crossing[name] for name in border if name in crossing}
+        notes = {"library": LIBRARY}
+        tail = graph_json.write(graph, outputs, ordered, notes)
+        (folder / TAIL).write_text(tail, encoding="utf-8")
+        network = graph_json.write(graph, ordered, None, notes)
+        (folder / NETWORK).write_text(network, encoding="utf-8")
+    return {"target": str(target), "opt_level": settings.opt_level, "tvm": tvm.__version__}
+
+
+def _names(inputs: Mapping[str, str], params: Iterable[str]) -> dict[str, str]:
+    """Names in the JSON: inputs as the model has them, parameters such that none is an input."""
+    names = dict(inputs)
+    for name in params:
+        unique = name
+        while unique in inputs.values():
+            unique += "_"
+        names[name] = unique
+    return names
+
+
+def prepare() -> None:
+    """Make this process ready to build: our operators, and one slow look-up remembered."""
+    operators.register()
+    # It asks the library for a hundred settings per dimension of every tensor: a fifth of a build.
+    te_compiler.libinfo = functools.cache(te_compiler.libinfo)
+
+
+def host_target() -> str:
+    """An LLVM target string for this machine: its CPU, less what the machine does not have.
+
+    LLVM knows an Intel CPU by its model number, and a virtual machine may withhold features of it.
+    """
+    cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
+    named = f"llvm -mcpu={cpu}"
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return named
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    if platform.machine() != "x86_64" or found is None:
+        return named
+    present = {flag.replace("_", "") for flag in found.group(1).split()}
+    has = tvm.get_global_func("target.target_has_feature")
+    absent = [
+        feature
+        for feature in ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", *_AVX512, *_AMX)
+        if has(feature, tvm.target.Target(named)) and _flag(feature) not in present
+    ]
+    return named if not absent else f"{named} -mattr=" + ",".join(f"-{name}" for name in absent)
+
+
+_AVX512 = tuple(
+    f"avx512{part}"
+    for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vnni", "bitalg", "bf16", "fp16")
+)
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
+
+
+def _flag(feature: str) -> str:
+    """What Linux calls an LLVM feature, without underscores."""
+    return {"bmi": "bmi1"}.get(feature, feature.replace("-", "").replace("_", ""))
+
+
+def target_of(text: str | None) -> Any:
+    """The target of an LLVM target string; None means this machine.
+
+    Raises:
+        LoweringError: TVM does not know it, or it is not built by LLVM.
+    """
+    given = text or host_target()
+    try:
+        target = tvm.target.Target(given)
+    except Exception as error:
+        raise LoweringError(f"TVM does not know the target {given!r}: {reason(error)}") from error
+    if target.kind.name != "llvm":
+        raise LoweringError(
+            f"target {given!r}: only LLVM targets can be built, as in 'llvm -mcpu=cortex-a72 "
+            "-mtriple=aarch64-linux-gnu'"
+        )
+    return target
+
+
+def _relay_build(module: Any, target: Any, settings: Settings) -> Any:
+    """Build, without the passes that cost much and change nothing here."""
+    # LLVM 22 refuses the debug record that TVM 0.19 writes for a `let` of floats or vectors, which
+    # is what common subexpressions become.
+    config = {"tir.disable_cse_tir": True}
+    # The importer leaves nothing for it to simplify, and it types the graph again for each rule.
+    disabled = ["SimplifyExpr", *settings.disabled_passes]
+    try:
+        with tvm.transform.PassContext(
+            opt_level=settings.opt_level, config=config, disabled_pass=disabled
+        ):
+            return relay.build(module, target)
+    except Exception as error:
+        _log.info("relay.build failed", exc_info=error)
+        raise LoweringError(f"relay.build refused the model: {reason(error)}") from error
+
+
+def _export(
+    built: tuple[Any, Mapping[str, Any]], graph: str, settings: Settings, folder: Path
+) -> None:
+    """Link the library; its symbols, which hold names of temporary files, are left out."""
+    create = tvm.get_global_func("tvm.graph_executor_factory.create")
+    made, params = built
+    flat = [part for item in sorted(params.items()) for part in item]
+    factory = create(graph, made.get_lib(), made.libmod_name, *flat)
+    arguments: Mapping[str, str] = {"cc": settings.cc} if settings.cc else {}
+    try:
+        factory.export_library(str(folder / LIBRARY), options=["-s"], **arguments)
+    except Exception as error:
+        raise LoweringError(
+            f"the library cannot be written: {reason(error)}; is there a compiler for this "
+            "target (--cc), and room on the disk?"
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """The end of TVM's message: what comes before is a stack of C++ frames."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    frames = re.compile(r"^(\d+: |File \"|Traceback|at /)")
+    said = [line for line in lines if not frames.match(line)]
+    return " ".join(said[-3:]) if said else type(error).__name__

@@ -1,0 +1,119 @@
+"""A static model to one shared library: what the converting process does of it."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from bridge import static_nms
+from bridge.errors import (
+    BridgeError,
+    LoweringError,
+    TargetMissingError,
+    UnsupportedModelError,
+)
+from bridge.options import Options
+from bridge.static_model import StaticModel, TensorType, tensor_types
+from bridge.targets.base import Lowered, LoweredNms, ports
+from bridge.targets.tvm import child
+from bridge.targets.tvm.border import border
+
+_ERRORS: Mapping[str, type[BridgeError]] = {
+    error.__name__: error for error in (LoweringError, TargetMissingError, UnsupportedModelError)
+}
+_BECAUSE = (
+    "our own kernel decides as onnxruntime does: IoU above the limit, score above the threshold, "
+    "equal scores by index, corners sorted, no area overlaps nothing, NaN never"
+)
+
+
+def lower(static: StaticModel, options: Options, workdir: Path, python: Path) -> Lowered:
+    """See `TvmTarget.lower`."""
+    folder = workdir / "tvm"
+    folder.mkdir()
+    cut = border(static.model)
+    job = {
+        "executor": "graph",
+        "target": options.tvm_target,
+        "opt_level": options.tvm_opt_level,
+        "disabled_passes": list(options.tvm_disabled_passes),
+        "cc": options.tvm_cc,
+        "border": list(cut),
+    }
+    details = work(job, static.model, folder, python)
+    inputs, outputs = ports(static)
+    return Lowered(
+        path=folder / "model.so",
+        inputs=inputs,
+        outputs=outputs,
+        nms=tuple(
+            _lowered(call, tensor_types(static.model)) for call in static_nms.calls(static.model)
+        ),
+        assumptions=(f"it runs on processors that have all of: {details['target']}",),
+        border=cut,
+        tail=folder / "tail.json" if cut else None,
+        network=folder / "network.json" if cut else None,
+        details={**details, "executor": "graph"},
+    )
+
+
+def work(
+    job: Mapping[str, Any], model: onnx.ModelProto, folder: Path, python: Path
+) -> Mapping[str, Any]:
+    """Let a worker process do a job in a folder, and give what it answers.
+
+    Raises:
+        BridgeError: what the worker raised.
+        LoweringError: the worker died.
+        TargetMissingError: it could not import TVM.
+    """
+    try:
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        (folder / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+    except OSError as error:
+        raise LoweringError(f"the work folder {folder} cannot be written: {error}") from error
+    log = folder / "worker.log"
+    process = child.start(
+        "bridge.targets.tvm.worker", [str(folder)], folder, python=python, log=log, environment={}
+    )
+    try:
+        process.wait()
+    finally:
+        child.kill(process)
+    return _result(folder, process, log)
+
+
+def _result(folder: Path, process: subprocess.Popen[bytes], log: Path) -> Mapping[str, Any]:
+    try:
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        how = child.obituary(process, log)
+        if "No module named" in how:
+            raise TargetMissingError(
+                f"the TVM worker could not start: {how}; install with: pip install 'bridge[tvm]'"
+            ) from None
+        raise LoweringError(
+            f"the process that builds with TVM {how}; it needs memory and room on the disk"
+        ) from None
+    if "error" in result:
+        raise _ERRORS.get(result["error"], LoweringError)(result["message"])
+    details: Mapping[str, Any] = result["ok"]
+    return details
+
+
+def _lowered(call: static_nms.StaticNms, types: Mapping[str, TensorType]) -> LoweredNms:
+    _, classes, boxes = types[call.scores].shape
+    return LoweredNms(
+        node=call.name,
+        lowered_to="bridge.static_nms (TIR)",
+        boxes=boxes,
+        classes=classes,
+        max_output=call.max_output_boxes_per_class,
+        iou_threshold=call.iou_threshold,
+        score_threshold=call.score_threshold,
+        exact=True,
+        because=_BECAUSE,
+    )

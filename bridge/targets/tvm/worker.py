@@ -1,0 +1,80 @@
+"""The process that holds TVM's compiler: `python -m bridge.targets.tvm.worker FOLDER`.
+
+It reads `job.json` and `model.onnx` in the folder and leaves the library and `result.json` there.
+TVM and its LLVM never enter the process that converts: beside TensorFlow or torchvision they crash.
+"""
+
+import json
+import logging
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from bridge.errors import BridgeError, LoweringError
+
+JOB = "job.json"
+MODEL = "model.onnx"
+RESULT = "result.json"
+
+
+def main(folder: Path) -> None:
+    """Do the job in the folder; every outcome but a crash ends up in `result.json`."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    result: dict[str, Any]
+    try:
+        result = {"ok": _run(folder)}
+    except BridgeError as error:
+        result = {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        message = "the machine has not enough memory to build it"
+        result = {"error": LoweringError.__name__, "message": message}
+    # Written whole or not at all: who waits takes an unfinished file for a crash.
+    part = folder / f"{RESULT}.part"
+    part.write_text(json.dumps(result), encoding="utf-8")
+    part.replace(folder / RESULT)
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    # Without this, every build asks a server for tuned schedules.
+    os.environ["TOPHUB_LOCATION"] = "NONE"
+    _give_back_onnx_mapping()
+    from bridge.targets.tvm import build, vm
+
+    settings = build.Settings(
+        target=job["target"],
+        opt_level=job["opt_level"],
+        disabled_passes=tuple(job["disabled_passes"]),
+        cc=job["cc"],
+    )
+    model = onnx.load(folder / MODEL)
+    if job["executor"] == "vm":
+        return vm.build(model, settings, folder)
+    return build.build(model, tuple(job["border"]), settings, folder)
+
+
+def _give_back_onnx_mapping() -> None:
+    """`onnx.mapping` is gone from onnx, and relay's own importer still asks for it."""
+    if hasattr(onnx, "mapping"):
+        return
+    table = {}
+    for kind in TensorProto.DataType.values():
+        try:
+            table[kind] = helper.tensor_dtype_to_np_dtype(kind)
+        except KeyError:
+            continue
+    mapping: Any = types.ModuleType("onnx.mapping")
+    mapping.TENSOR_TYPE_TO_NP_TYPE = table
+    mapping.NP_TYPE_TO_TENSOR_TYPE = {dtype: kind for kind, dtype in table.items()}
+    sys.modules["onnx.mapping"] = mapping
+    # The importer finds it either way.
+    setattr(onnx, "mapping", mapping)  # noqa: B010  mypy knows that onnx has no such attribute
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
