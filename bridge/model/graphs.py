@@ -40,7 +40,8 @@ def place(node: onnx.NodeProto) -> str:
 
 def _is_large(tensor: onnx.TensorProto) -> bool:
     """By its shape: to tell its size in bytes, a message serialises itself."""
-    return math.prod(tensor.dims) > _LARGE
+    size: int = math.prod(tensor.dims)
+    return size > _LARGE
 
 
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
