@@ -21,6 +21,8 @@ from bridge.model import graphs
 _SHAPES_FIT = 0.4
 """The confidence in a head of which nothing but the shapes is known to fit."""
 
+_WORTH_NAMING = 0.2
+
 _USUAL_CLASSES = frozenset({1, 20, 80, 90, 91})
 """Faces or persons, VOC, COCO in its three countings."""
 
@@ -53,7 +55,10 @@ class _Clue:
 
 
 def guess(model: onnx.ModelProto) -> tuple[Guess, ...]:
-    """The built-in heads that fit the outputs of a model, best first; none if it suppresses."""
+    """The built-in heads that fit the outputs of a model, best first; none if it suppresses.
+
+    Those that fit by their shapes alone, with more against than for them, are left out.
+    """
     if any(node.op_type == "NonMaxSuppression" for graph in graphs(model) for node in graph.node):
         return ()
     model = _with_shapes(model)
@@ -66,7 +71,8 @@ def guess(model: onnx.ModelProto) -> tuple[Guess, ...]:
             found.append(_judge(model, head, bind(head, model)))
         except UsageError:
             continue
-    return tuple(sorted(found, key=lambda one: (-one.confidence, one.head)))
+    worth = [one for one in found if one.confidence >= _WORTH_NAMING]
+    return tuple(sorted(worth, key=lambda one: (-one.confidence, one.head)))
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
