@@ -4,8 +4,9 @@ from bridge.errors import UsageError
 from bridge.targets.base import Target
 from bridge.targets.onnx_file import ONNX
 from bridge.targets.tflite import TFLITE
+from bridge.targets.tvm import TVM
 
-TARGETS: tuple[Target, ...] = (ONNX, TFLITE)
+TARGETS: tuple[Target, ...] = (ONNX, TFLITE, TVM)
 
 
 def find(name: str) -> Target:
