@@ -104,11 +104,20 @@ class Builder:
         A tensor that is an input, a constant or an output already is copied: a signature binds one
         name to one tensor, and an interpreter may overwrite what is shared.
         """
+        if tensor.size == 0 and tensor in self._values:
+            tensor = self._computed_empty(tensor)
         taken = {*self._inputs.values(), *self._outputs.values(), *self._values}
         while tensor in taken:
             tensor = self._reshape(tensor, tensor.shape)
         self._names[tensor.index] = name
         self._outputs[name] = tensor
+
+    def _computed_empty(self, tensor: Tensor) -> Tensor:
+        """A tensor of no elements made at run time: an interpreter cannot give back a constant."""
+        shape = [max(size, 1) for size in tensor.shape]
+        return self.slice(
+            self.constant(np.zeros(shape, tensor.dtype)), [0] * tensor.rank, tensor.shape
+        )
 
     # Operators
 

@@ -71,6 +71,8 @@ GRAPHS = {
         g (float[3] x) => (float[3] y, float[3] z) { y = Neg(x) z = Identity(y) }""",
     "a constant as output": """
         g (float[3] x) => (float[3] y, float[2] c) <float[2] c = {1.5, 2.5}> { y = Neg(x) }""",
+    "an output of no rows": """
+        g (float[3] x) => (float[3] y, int64[0,3] none) <int64[0,3] none = {}> { y = Neg(x) }""",
     "an output that is read inside": """
         g (float[3] x) => (float[3] y, float[3] z) { y = Neg(x) z = Exp(y) }""",
     "constants made inside": """
