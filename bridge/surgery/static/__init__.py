@@ -6,11 +6,16 @@ into (`lattice.Space`). Each operator has one rule (`table.RULES`); rules reach 
 four verbs only (`rows`: unify, compact, data, fill). Shape inference, folding, control flow and
 masks all happen in that walk. Where no rule says what a node means, the model is refused by name.
 
-    integers  symbolic integers            lattice   what is known of a tensor
-    graph     emitting nodes, inference    rows      groups and the four verbs
-    values    integers followed by element facts     bounds that hold for any rows
-    table     operator -> rule             control   If, Loop
-    walk      node by node                 outputs   the way out
+    lattice   what is known of a tensor        graph     emitting nodes, shapes, constants
+    integers  symbolic integers, conditions    groups    axes of data-dependent length
+    values    integers followed by element     rows      the four verbs
+    facts     bounds that hold for any rows    counts    the smaller of two numbers of rows
+    table     operator -> rule                 firsts    slices moved up to what makes rows
+    control   If, Loop; sequences              exactness where bits depend on places
+    walk      node by node                     outputs, assemble   the way out
+
+A new operator is a function in the module of its family whose docstring states the rule, a line in
+`table.RULES`, and a test that says what it must keep and what it must refuse.
 """
 
 from collections.abc import Collection

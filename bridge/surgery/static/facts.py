@@ -88,10 +88,8 @@ def _computed_range(call: Call, a: tuple[int, int], b: tuple[int, int]) -> tuple
 
 def _magnitude(g: Graph, call: Call, result: Tensor) -> float | None:
     found = _unlimited_magnitude(g, call)
-    # Well inside the type, so that no rounding reaches infinity.
-    return (
-        found if found is not None and found < float(np.finfo(result.dtype.type).max) / 8 else None
-    )
+    limit = float(np.finfo(result.dtype.type).max) / 8  # so that no rounding reaches infinity
+    return None if found is None or found >= limit else found
 
 
 def _unlimited_magnitude(g: Graph, call: Call) -> float | None:

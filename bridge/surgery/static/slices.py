@@ -59,13 +59,16 @@ def _slice_fixed(g: Graph, x: Tensor, limits: dict[int, tuple[int, int, int]]) -
     space = x.space
     if isinstance(space, Columns) and space.axis in limits:
         start, end, step = limits[space.axis]
-        kept = space.spaces[_python_slice(start, end, step)]
+        kept = space.spaces[python_slice(start, end, step)]
         space = columns(kept, space.axis) if kept else None
     return tagged(cut, dims, space=space, iota=x.iota)
 
 
-def _python_slice(start: int, end: int, step: int) -> slice:
-    # A Python slice reads -1 as "the last", ONNX reads a hugely negative end as "before the first".
+def python_slice(start: int, end: int, step: int) -> slice:
+    """The limits of a Slice as Python reads them.
+
+    To Python an end of -1 is the last; ONNX writes "before the first" as a hugely negative end.
+    """
     return slice(start, None if step < 0 and end < -UNBOUNDED else end, step)
 
 

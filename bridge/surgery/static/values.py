@@ -8,15 +8,15 @@ limits, k of a TopK and conditions are read from.
 from collections.abc import Callable
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from bridge.surgery.static.call import Call, axes, constants
+from bridge.surgery.static.call import Call, constants
 from bridge.surgery.static.counts import maximum, minimum
 from bridge.surgery.static.graph import VALUES_LIMIT, Graph
 from bridge.surgery.static.integers import (
     INT64_MAX,
-    UNBOUNDED,
     Condition,
     Element,
     Int,
@@ -35,6 +35,7 @@ from bridge.surgery.static.integers import (
     product,
 )
 from bridge.surgery.static.lattice import Tensor, Values, listed
+from bridge.surgery.static.slices import python_slice
 
 type _Evaluator = Callable[[Graph, Call, Tensor], Values | None]
 
@@ -52,7 +53,16 @@ def evaluate(g: Graph, call: Call, result: Tensor) -> Values | None:
     if evaluator is None or not followed or prod(result.shape) > VALUES_LIMIT:
         return None
     values = evaluator(g, call, result)
-    return values if values is not None and values.shape == result.shape else None
+    if values is None or values.shape != result.shape:
+        return None
+    return values if result.dtype == np.bool_ or _fits(values, result.dtype) else None
+
+
+def _fits(values: Values, dtype: np.dtype[Any]) -> bool:
+    """Whether no element can leave its type: run time would wrap around."""
+    limits = np.iinfo(dtype.type)
+    numbers = [e for e in listed(values) if isinstance(e, int | Linear)]
+    return all(limits.min <= lo(e) and hi(e) <= limits.max for e in numbers)
 
 
 def are_plain(values: Values) -> bool:
@@ -63,13 +73,50 @@ def are_plain(values: Values) -> bool:
 # Moving elements
 
 
-def _moving(move: Callable[[Call, Values], Values | None]) -> _Evaluator:
+def _moving(move: Callable[[Call, Values, Tensor], Values | None]) -> _Evaluator:
     def evaluate_move(g: Graph, call: Call, result: Tensor) -> Values | None:
-        del g, result
+        del g
         values = call.input(0).values
-        return None if values is None else move(call, values)
+        return None if values is None else move(call, values, result)
 
     return evaluate_move
+
+
+def _reshaped(call: Call, values: Values, result: Tensor) -> Values | None:
+    del call
+    return values.reshape(result.shape) if values.size == prod(result.shape) else None
+
+
+def _expanded(call: Call, values: Values, result: Tensor) -> Values | None:
+    del call
+    return np.broadcast_to(values, result.shape)
+
+
+def _transposed(call: Call, values: Values, result: Tensor) -> Values | None:
+    del result
+    return values.transpose(call.integers("perm"))
+
+
+def _gathered(call: Call, values: Values, result: Tensor) -> Values | None:
+    index, axis = call.input(1).values, call.integer("axis", 0)
+    if index is None or not are_plain(index):
+        return None
+    places = index.astype(np.int64)
+    rows = values.shape[axis]
+    if ((places < -rows) | (places >= rows)).any():
+        return None
+    return _array(np.take(values, places, axis=axis), result)
+
+
+def _sliced(call: Call, values: Values, result: Tensor) -> Values | None:
+    del result
+    starts, ends = (constants(call.input(k), "the limits") for k in (1, 2))
+    over = constants(call.optional(3), "axes") if call.optional(3) else range(len(starts))
+    steps = constants(call.optional(4), "steps") if call.optional(4) else [1] * len(starts)
+    cut = [slice(None)] * values.ndim
+    for start, end, axis, step in zip(starts, ends, over, steps, strict=True):
+        cut[axis] = python_slice(start, end, step)
+    return values[tuple(cut)]
 
 
 def _cast(g: Graph, call: Call, result: Tensor) -> Values | None:
@@ -90,14 +137,6 @@ def _as_int(g: Graph, result: Tensor, index: int, element: Element) -> Int:
     return element
 
 
-def _gather(g: Graph, call: Call, result: Tensor) -> Values | None:
-    del g
-    values, index = call.input(0).values, call.input(1).values
-    if values is None or index is None or not are_plain(index):
-        return None
-    return _array(np.take(values, index.astype(np.int64), axis=call.integer("axis", 0)), result)
-
-
 def _array(values: object, result: Tensor) -> Values:
     made = np.empty(result.shape, object)
     made[...] = values
@@ -109,39 +148,6 @@ def _concat(g: Graph, call: Call, result: Tensor) -> Values | None:
     parts = [x.values for x in call.inputs if x]
     known = [part for part in parts if part is not None]
     return np.concatenate(known, call.integer("axis", 0)) if len(known) == len(parts) else None
-
-
-def _unsqueeze(call: Call, values: Values) -> Values | None:
-    return np.expand_dims(values, tuple(axes(call) or ()))
-
-
-def _squeeze(call: Call, values: Values) -> Values | None:
-    given = axes(call)
-    return np.squeeze(values, None if given is None else tuple(given))
-
-
-def _reshape(call: Call, values: Values) -> Values | None:
-    target = constants(call.input(1), "the target shape")
-    zero_copies = not call.integer("allowzero", 0)
-    return values.reshape(
-        [values.shape[k] if n == 0 and zero_copies else n for k, n in enumerate(target)]
-    )
-
-
-def _expand(call: Call, values: Values) -> Values | None:
-    shape = np.broadcast_shapes(values.shape, constants(call.input(1), "the target shape"))
-    return np.broadcast_to(values, shape)
-
-
-def _slice(call: Call, values: Values) -> Values | None:
-    starts, ends = (constants(call.input(k), "the limits") for k in (1, 2))
-    over = constants(call.optional(3), "axes") if call.optional(3) else range(len(starts))
-    steps = constants(call.optional(4), "steps") if call.optional(4) else [1] * len(starts)
-    cut = [slice(None)] * values.ndim
-    for start, end, axis, step in zip(starts, ends, over, steps, strict=True):
-        last = None if step < 0 and end < -UNBOUNDED else end
-        cut[axis] = slice(start, last, step)
-    return values[tuple(cut)]
 
 
 def _constant_of_shape(g: Graph, call: Call, result: Tensor) -> Values | None:
@@ -331,6 +337,12 @@ def _or(a: Truth | None, b: Truth | None) -> Element:
     return a if b is False or a == b else None
 
 
+def _xor(a: Truth | None, b: Truth | None) -> Element:
+    if isinstance(a, bool) and b is not None:
+        return negate(b) if a else b
+    return (negate(a) if b else a) if isinstance(b, bool) and a is not None else None
+
+
 def _where(g: Graph, call: Call, result: Tensor) -> Values | None:
     operands = [x.values for x in call.inputs if x]
     known = [values for values in operands if values is not None]
@@ -360,15 +372,15 @@ def _choose(g: Graph, result: Tensor, index: int, c: Element, a: Element, b: Ele
 _EVALUATORS: MappingProxyType[str, _Evaluator] = MappingProxyType(
     {
         "Cast": _cast,
-        "Gather": _gather,
         "Concat": _concat,
-        "Unsqueeze": _moving(_unsqueeze),
-        "Squeeze": _moving(_squeeze),
-        "Reshape": _moving(_reshape),
-        "Expand": _moving(_expand),
-        "Slice": _moving(_slice),
-        "Transpose": _moving(lambda call, v: v.transpose(call.integers("perm"))),
         "ConstantOfShape": _constant_of_shape,
+        "Expand": _moving(_expanded),
+        "Gather": _moving(_gathered),
+        "Reshape": _moving(_reshaped),
+        "Slice": _moving(_sliced),
+        "Squeeze": _moving(_reshaped),
+        "Transpose": _moving(_transposed),
+        "Unsqueeze": _moving(_reshaped),
         "Add": _folding(lambda g, a, b: a + b),
         "Sub": _folding(lambda g, a, b: a - b),
         "Neg": _computing(lambda g, call, result, index, xs: -xs[0]),
@@ -389,6 +401,7 @@ _EVALUATORS: MappingProxyType[str, _Evaluator] = MappingProxyType(
         "Not": _logical(_not),
         "And": _logical(_and),
         "Or": _logical(_or),
+        "Xor": _logical(_xor),
         "Where": _where,
     }
 )

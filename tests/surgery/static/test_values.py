@@ -70,6 +70,12 @@ COMPUTED = {
     "and that is false": "c = Greater (n, hundred) d = Less (n, four) e = And (c, d) "
     "w = Where (e, four, n)",
     "or": "c = Greater (n, three) d = Less (n, hundred) e = Or (c, d) w = Where (e, n, three)",
+    "xor": "c = Greater (n, three) d = Less (n, zero) e = Xor (d, c) w = Where (e, n, three)",
+    "xor, the other way": "c = Greater (n, three) d = GreaterOrEqual (n, zero) e = Xor (c, d) "
+    "w = Where (e, three, n)",
+    "torch's floor division": "d = Div (n, three) a = Less (n, zero) c = Less (three, zero) "
+    "e = Xor (a, c) r = Mod (n, three) q = Equal (r, zero) f = Not (q) h = And (e, f) "
+    "j1 = Cast <to = 7> (h) w = Sub (d, j1)",
     "not": "c = Greater (n, three) e = Not (c) w = Where (e, n, three)",
     "at least": "c = GreaterOrEqual (n, three) w = Where (c, three, n)",
     "equal": "c = Equal (n, three) w = Where (c, four, n)",
@@ -84,6 +90,18 @@ def test_as_data_and_as_a_limit(name: str) -> None:
     """The number is exact in both places, whatever is known of it."""
     body = COMPUTED[name] + " top = Max (w, zero) cut = Slice (x, zero, top, zero)"
     holds(program(NUMBERS + body, "int64[1] w, float[m,4] cut"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "v = Mul (n, hundred) u8 = Cast <to = 2> (v) w = Cast <to = 7> (u8)",
+        "big = Constant <value_ints = [9223372036854775807]> () v = Add (n, big) w = Mod (v, four)",
+    ],
+)
+def test_what_wraps_around_is_data_only(body: str) -> None:
+    holds(program(NUMBERS + body, "int64[1] w"))
+    refuses(program(NUMBERS + body + " o = Slice (x, zero, w, zero)", "float[m,4] o"), "n_o")
 
 
 def test_a_number_as_data_in_floats() -> None:
