@@ -244,8 +244,8 @@ class _Graph:
             first = self.nodes[before[0]]
             return UnsupportedModelError(
                 f"{where} stands behind {first.op_type} '{first.name}': a network that continues "
-                "behind the first TopK, mask or suppression (a two-stage detector) has no TFLite "
-                "lowering; convert to onnx or tvm, or export the model up to that node"
+                "behind the first TopK, integer or suppression (as in a two-stage detector) has no "
+                "TFLite lowering; convert to onnx or tvm, or export the model up to that node"
             )
         types = sorted({type_.dtype for type_ in self.data(i) if type_.dtype != FLOAT})
         return UnsupportedModelError(
