@@ -3,6 +3,7 @@
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from bridge.artifact import read_manifest
+from bridge.artifact import publish, read_manifest
 from bridge.errors import InconclusiveError, UnsupportedModelError, UsageError
 from bridge.golden import app
 from bridge.model import load
@@ -23,7 +24,15 @@ from bridge.verify.golden import Golden, record, save
 from bridge.verify.golden import load as load_golden
 from bridge.verify.inputs import InputSet
 from tests.shared import SHARED, needs_shared
-from tests.verify.heads import BOXES, head_model, save_tables, table_input
+from tests.verify.heads import (
+    BOXES,
+    as_postprocess,
+    four_outputs,
+    head,
+    head_model,
+    save_tables,
+    table_input,
+)
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +172,6 @@ def test_a_right_artifact_matches(folder: Path) -> None:
 
 def _spoilt(folder: Path, to: Path, edit: Callable[[onnx.ModelProto], None]) -> Path:
     """An artifact with another model inside, its manifest telling its own digest."""
-    from bridge.artifact import publish
-
     model = onnx.load(folder / "a.onnx")
     edit(model)
     onnx.save(model, to / "made")
@@ -231,6 +238,29 @@ def test_frozen_inputs_must_be_the_same(tmp_path: Path) -> None:
         check(free, tmp_path / "bound.onnx")
     with pytest.raises(UsageError, match="again without --freeze factor"):
         check(bound, tmp_path / "free.onnx")
+
+
+@pytest.mark.parametrize("classes", ["labels", "scores"])
+def test_the_outputs_of_postprocess_are_held_to_the_sources(
+    folder: Path, tmp_path: Path, classes: str
+) -> None:
+    detector = head(tmp_path)
+    lowered = as_postprocess(
+        detector.static,
+        tmp_path,
+        four_outputs(detector.static, classes),
+        four_outputs(detector.static),
+    )
+    manifest = replace(
+        read_manifest(folder / "a.onnx"), inputs=lowered.inputs, outputs=lowered.outputs
+    )
+    path, _ = publish(lowered.path, manifest, tmp_path / "p.onnx")
+    result = check(_golden(folder, moves=2), path)
+    assert result.detections > 20
+    if classes == "labels":
+        assert result.verdict is Verdict.MATCH, result.problems
+    else:
+        assert result.verdict is Verdict.MISMATCH
 
 
 # The command line -------------------------------------------------------------------------------

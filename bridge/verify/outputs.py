@@ -233,11 +233,12 @@ def _with(result: SetResult, pair: _Pair, *, detecting: bool) -> SetResult:
         apart = np.abs(pair.expected.values[rows[:, 0]] - pair.found.values[rows[:, 1]])
     apart = np.where(np.isnan(apart), 0, apart)
     real = pair.expected.detections()[found.pairs[:, 0]]
+    coordinates = pair.columns.coordinates
     return replace(
         result,
         detections=result.detections + (int(real.sum()) if detecting else 0),
-        worst_box=max(result.worst_box, apart[:, pair.columns.coordinates].max(initial=0)),
-        worst_score=max(result.worst_score, apart[:, ~pair.columns.coordinates].max(initial=0)),
+        worst_box=max(result.worst_box, float(apart[:, coordinates].max(initial=0))),
+        worst_score=max(result.worst_score, float(apart[:, ~coordinates].max(initial=0))),
         deviation=max(result.deviation, found.deviation),
         differences=(*result.differences, *_differences(result.inputs, pair, found, moved)),
     )

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from bridge import static_nms, surgery
 from bridge.model import Source, load
 from bridge.options import Options
-from bridge.static_model import StaticModel, tensor_types
-from bridge.targets.base import Array, Lowered, ports
+from bridge.static_model import Rows, StaticModel, tensor_types
+from bridge.targets.base import Array, Lowered, Port, ports
 from bridge.targets.onnx_file import ONNX, OnnxSession
 from bridge.verify.judge import behind, with_outputs
 
@@ -179,6 +179,58 @@ class FaultySession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def four_outputs(static: StaticModel, classes: str = "labels") -> onnx.ModelProto:
+    """The static model with the outputs of TFLite_Detection_PostProcess behind its own."""
+    model = onnx.ModelProto()
+    model.CopyFrom(static.model)
+    model.graph.value_info.extend(model.graph.output)
+    del model.graph.output[:]
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    for name, value in (("order", [1, 0, 3, 2]), ("front", [0])):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    model.graph.node.extend(
+        [
+            node("Gather", ["boxes", "order"], ["turned"], axis=1),
+            node("Cast", [classes], ["numbers"], to=onnx.TensorProto.FLOAT),
+            node("Cast", ["num_detections"], ["detections"], to=onnx.TensorProto.FLOAT),
+            node("Unsqueeze", ["turned", "front"], ["detection_boxes"]),
+            node("Unsqueeze", ["numbers", "front"], ["detection_classes"]),
+            node("Unsqueeze", ["scores", "front"], ["detection_scores"]),
+        ]
+    )
+    inner = {"turned": [BOXES, 4], "numbers": [BOXES]}
+    model.graph.value_info.extend(info(n, onnx.TensorProto.FLOAT, s) for n, s in inner.items())
+    made = {
+        "detection_boxes": [1, BOXES, 4],
+        "detection_classes": [1, BOXES],
+        "detection_scores": [1, BOXES],
+        "detections": [1],
+    }
+    model.graph.output.extend(info(n, onnx.TensorProto.FLOAT, s) for n, s in made.items())
+    return model
+
+
+def as_postprocess(
+    static: StaticModel, folder: Path, made: onnx.ModelProto, reference: onnx.ModelProto
+) -> Lowered:
+    """An artifact with those outputs, and what it is held to."""
+    path = folder / "whole.onnx"
+    path.write_bytes(static_nms.inline(made).SerializeToString())
+    counted = (Rows(1, "detections"),)
+    return Lowered(
+        path=path,
+        inputs=ports(static)[0],
+        outputs=(
+            Port("detection_boxes", "float32", (1, BOXES, 4), (1, None, 4), rows=counted),
+            Port("detection_classes", "float32", (1, BOXES), (1, None), rows=counted),
+            Port("detection_scores", "float32", (1, BOXES), (1, None), rows=counted),
+            Port("detections", "float32", (1,), (1,)),
+        ),
+        nms=(),
+        reference=reference,
+    )
 
 
 def no_fault(outputs: dict[str, Array]) -> None:

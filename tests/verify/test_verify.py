@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +22,8 @@ from tests.verify.heads import (
     Fault,
     FaultyTarget,
     Head,
+    as_postprocess,
+    four_outputs,
     head,
     no_fault,
     save_tables,
@@ -424,3 +428,68 @@ def test_every_number_of_the_manifest_entry_is_plain(detector: Head, tmp_path: P
     assert json.loads(json.dumps(entry)) == entry
     for key in ("inputs", "detections", "worst_box", "worst_score", "unmatched"):
         assert key in entry
+
+
+def _fails(outputs: dict[str, Array]) -> None:
+    raise ValueError(f"no kernel for {len(outputs)} outputs")
+
+
+@pytest.mark.parametrize("file", ["whole.onnx", "tail.onnx"])
+def test_an_artifact_that_does_not_run_is_a_finding(
+    detector: Head, tmp_path: Path, file: str
+) -> None:
+    result = _check(detector, tmp_path, target=FaultyTarget(_fails, files=frozenset({file})))
+    assert result.verdict is Verdict.MISMATCH
+    assert any("fails: no kernel for 4 outputs" in problem for problem in result.problems)
+
+
+def test_a_static_model_that_differs_is_a_finding(detector: Head, tmp_path: Path) -> None:
+    """The source's limit is 0.3; this static model's is another."""
+    lowered = write_lowered(detector.static, tmp_path)
+    model = onnx.ModelProto()
+    model.CopyFrom(detector.static.model)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "score_threshold":
+                attribute.f = 0.25
+    golden = record(detector.source, [InputSet("table", {"x": table_input(0)})])
+    static = replace(detector.static, model=model)
+    result = hold(golden, static, lowered, FaultyTarget(no_fault))
+    assert result.verdict is Verdict.MISMATCH
+    assert "has shape" in result.proofs[0].problems[0]
+
+
+# The outputs of postprocess ---------------------------------------------------------------------
+
+
+def test_other_outputs_are_held_to_a_reference_and_that_to_the_source(
+    detector: Head, tmp_path: Path
+) -> None:
+    right = four_outputs(detector.static)
+    golden = record(
+        detector.source, [InputSet(f"table {i}", {"x": table_input(i)}) for i in range(3)]
+    )
+    lowered = as_postprocess(detector.static, tmp_path, right, right)
+    result = hold(golden, detector.static, lowered, FaultyTarget(no_fault))
+    assert result.verdict is Verdict.MATCH, result.problems
+    names = ["static model", "detections of the source", "tail", "whole model"]
+    assert [proof.name for proof in result.proofs] == names
+    assert result.proofs[1].exact
+    assert result.detections > 60
+
+
+@pytest.mark.parametrize("wrong", ["artifact", "both"])
+def test_classes_that_are_not_the_sources_are_caught(
+    detector: Head, tmp_path: Path, wrong: str
+) -> None:
+    """Scores in place of classes: caught by the reference, or else by the source itself."""
+    right, other = four_outputs(detector.static), four_outputs(detector.static, classes="scores")
+    golden = record(
+        detector.source, [InputSet(f"table {i}", {"x": table_input(i)}) for i in range(3)]
+    )
+    lowered = as_postprocess(
+        detector.static, tmp_path, other, right if wrong == "artifact" else other
+    )
+    result = hold(golden, detector.static, lowered, FaultyTarget(no_fault))
+    assert result.verdict is Verdict.MISMATCH
+    assert bool(result.proofs[1].problems) == (wrong == "both")
