@@ -34,58 +34,70 @@ class Raw:
     scale: float = 1.0
 
 
-def network(size: tuple[int, int], outputs: Sequence[Raw], seed: int = 0) -> onnx.ModelProto:
-    """From an image [1, 3, height, width] straight to the outputs, one convolution per level."""
-    rng = np.random.default_rng(seed)
-    width, height = size
-    nodes: list[onnx.NodeProto] = []
-    constants: list[onnx.TensorProto] = []
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Nodes and constants of a network of `size` (width, height) under construction."""
 
-    def add(op_type: str, inputs: list[str], **attributes: Any) -> str:
-        name = f"{op_type}_{len(nodes)}"
-        nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
+    size: tuple[int, int]
+    rng: np.random.Generator
+    nodes: list[onnx.NodeProto]
+    constants: list[onnx.TensorProto]
+
+    def add(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
+        name = f"{op_type}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
-    def constant(array: Array) -> str:
-        constants.append(numpy_helper.from_array(array, f"constant_{len(constants)}"))
-        return constants[-1].name
+    def constant(self, array: Array) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
 
-    def level(raw: Raw, stride: int, columns: int) -> str:
+    def map(self, raw: Raw, stride: int, columns: int) -> str:
+        """[1, A * C, H, W]: one convolution whose kernel is a cell."""
         channels = raw.anchors * columns
-        weight = rng.normal(0, raw.scale / np.sqrt(3 * stride**2), (channels, 3, stride, stride))
-        bias = rng.normal(0, raw.scale, channels)
-        h, w = -(-height // stride), -(-width // stride)
-        inputs = [
-            "image",
-            constant(weight.astype(np.float32)),
-            constant(bias.astype(np.float32)),
-        ]
-        pads = [0, 0, h * stride - height, w * stride - width]
-        made = add("Conv", inputs, strides=[stride, stride], pads=pads)
-        if raw.then is not None:
-            made = add(raw.then, [made])
+        shape = (channels, 3, stride, stride)
+        weight = self.rng.normal(0, raw.scale / np.sqrt(3 * stride**2), shape)
+        bias = self.rng.normal(0, raw.scale, channels)
+        inputs = ["image", *(self.constant(x.astype(np.float32)) for x in (weight, bias))]
+        width, height = self.size
+        pads = [0, 0, -height % stride, -width % stride]
+        made = self.add("Conv", inputs, strides=[stride, stride], pads=pads)
+        return made if raw.then is None else self.add(raw.then, [made])
+
+    def level(self, raw: Raw, stride: int, columns: int) -> str:
+        """A map in the form of the output."""
+        made = self.map(raw, stride, columns)
         if raw.form == "map":
             return made
-        opened = add("Reshape", [made, constant(np.asarray([raw.anchors, columns, h, w]))])
-        wanted = "H W A C" if raw.form == "rows" else "C H W A"
-        wanted = wanted if raw.form in ("rows", "columns") else raw.form
-        laid = add("Transpose", [opened], perm=["ACHW".index(x) for x in wanted.split()])
+        h, w = -(-self.size[1] // stride), -(-self.size[0] // stride)
         sizes = {"A": raw.anchors, "C": columns, "H": h, "W": w}
+        opened = self.add("Reshape", [made, self.constant(np.asarray(list(sizes.values())))])
+        wanted = {"rows": "H W A C", "columns": "C H W A"}.get(raw.form, raw.form).split()
+        laid = self.add("Transpose", [opened], perm=["ACHW".index(x) for x in wanted])
         shape = {"rows": [1, -1, columns], "columns": [1, columns, -1]}.get(
-            raw.form, [1, *(sizes[x] for x in wanted.split())]
+            raw.form, [1, *(sizes[x] for x in wanted)]
         )
-        return add("Reshape", [laid, constant(np.asarray(shape))])
+        return self.add("Reshape", [laid, self.constant(np.asarray(shape))])
 
-    graph_outputs = []
+
+def network(size: tuple[int, int], outputs: Sequence[Raw], seed: int = 0) -> onnx.ModelProto:
+    """From an image [1, 3, height, width] straight to the outputs, one convolution per level."""
+    made = _Graph(size, np.random.default_rng(seed), [], [])
     for raw in outputs:
-        parts = [level(raw, stride, columns) for stride, columns in raw.maps]
+        parts = [made.level(raw, stride, columns) for stride, columns in raw.maps]
         last = parts[0]
         if len(parts) > 1:
-            last = add("Concat", parts, axis=1 if raw.form == "rows" else 2)
-        nodes.append(helper.make_node("Identity", [last], [raw.name], name=f"out_{raw.name}"))
-        graph_outputs.append(helper.make_tensor_value_info(raw.name, TensorProto.FLOAT, None))
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, height, width])
-    graph = helper.make_graph(nodes, "network", [image], graph_outputs, constants)
+            last = made.add("Concat", parts, axis=1 if raw.form == "rows" else 2)
+        made.nodes.append(helper.make_node("Identity", [last], [raw.name], name=f"out_{raw.name}"))
+    float32 = TensorProto.FLOAT
+    graph = helper.make_graph(
+        made.nodes,
+        "network",
+        [helper.make_tensor_value_info("image", float32, [1, 3, size[1], size[0]])],
+        [helper.make_tensor_value_info(raw.name, float32, None) for raw in outputs],
+        made.constants,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     onnx.checker.check_model(inferred, full_check=True)

@@ -98,7 +98,13 @@ def test_an_artifact_finds_what_the_readme_lists(case: Case, way: str, tmp_path:
     assert tuple(counts) == stated_counts(case.file)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.file, marks=pytest.mark.slow if case.size[0] > 352 else ())
+        for case in CASES
+    ],
+)
 def test_the_static_model_is_exact(case: Case, tmp_path: Path) -> None:
     """A completed model stays bit for bit what it is, in ONNX."""
     checks = Checks(images=(SHARED / "photos" / "collage_a.jpg",))
