@@ -116,6 +116,17 @@ def images(
     return frozenset(x for x in names if len(types[x].shape) == IMAGE_RANK and is_image(x))
 
 
+def _closure(start: Collection[int], edges: Sequence[tuple[int, ...]]) -> set[int]:
+    """All that is reached from some nodes along edges, and those."""
+    found, pending = set(start), list(start)
+    while pending:
+        for other in edges[pending.pop()]:
+            if other not in found:
+                found.add(other)
+                pending.append(other)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Graph:
     """The graph with nodes by position, and who makes and reads what.
@@ -184,7 +195,7 @@ class _Graph:
     def is_quantisation(self, i: int) -> bool:
         """A QuantizeLinear read by DequantizeLinear only, or such a reader, or of a constant.
 
-        The pair is float32 arithmetic (`network.without_quantisation`).
+        The pair is float32 arithmetic (`fake_quantisation.as_float`).
         """
         node = self.nodes[i]
         parameters = all(name in self.constants for name in node.input[1:] if name)
@@ -201,15 +212,6 @@ class _Graph:
 
     # The parts
 
-    def _closure(self, start: Collection[int], edges: Sequence[tuple[int, ...]]) -> set[int]:
-        found, pending = set(start), list(start)
-        while pending:
-            for other in edges[pending.pop()]:
-                if other not in found:
-                    found.add(other)
-                    pending.append(other)
-        return found
-
     def behind_border(self) -> set[int]:
         """What depends on an index, a mask or a choice that depends on the network.
 
@@ -217,11 +219,11 @@ class _Graph:
             UnsupportedModelError: an operator that only onnx2tf can lower is among it.
         """
         kernels = {i for i in range(len(self.nodes)) if self.only_network(i)}
-        before, behind = (self._closure(kernels, e) for e in (self.sources, self.readers))
+        before, behind = (_closure(kernels, e) for e in (self.sources, self.readers))
         ends = {i for i in range(len(self.nodes)) if self._ends_network(i, before, behind)}
-        tail = self._closure(ends, self.readers)
+        tail = _closure(ends, self.readers)
         if stray := sorted(tail & kernels):
-            raise self._refused(stray[0], self._closure([stray[0]], self.sources) & ends)
+            raise self._refused(stray[0], _closure([stray[0]], self.sources) & ends)
         return tail
 
     def _ends_network(self, i: int, before: Collection[int], behind: Collection[int]) -> bool:
@@ -257,9 +259,9 @@ class _Graph:
     def before_network(self, tail: Collection[int]) -> set[int]:
         """Integer work in front of the network, and all that it depends on."""
         kernels = {i for i in range(len(self.nodes)) if self.only_network(i)}
-        inside = self._closure(kernels, self.readers) | set(tail)
+        inside = _closure(kernels, self.readers) | set(tail)
         ends = {i for i in range(len(self.nodes)) if i not in inside and not self.is_float(i)}
-        return self._closure(ends, self.sources)
+        return _closure(ends, self.sources)
 
     def absorbed(self, network: set[int], tail: set[int]) -> set[int]:
         """Nodes of the network that move to the tail: cheap, exact, and read by the tail alone."""
@@ -299,7 +301,7 @@ class _Graph:
         """The nodes of the head that the tail reads, or that make outputs."""
         read = {source for i in tail for source in self.sources[i]}
         read |= {self.maker[name] for name in self.outputs if name in self.maker}
-        return self._closure(read & set(head), self.sources)
+        return _closure(read & set(head), self.sources)
 
     def assemble(self, head: set[int], network: Sequence[int], tail: set[int]) -> Cut:
         """The parts and what crosses between them."""
