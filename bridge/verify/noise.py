@@ -26,8 +26,12 @@ _CHAOS = 1e-2
 
 _MOST_DECISIONS = 12
 
-_SMALL = float(np.finfo(np.float32).tiny) / EPSILON
-"""Below this a float32 loses bits, or is flushed to zero, as kernels like."""
+_SMALL = EPSILON / FLOAT_NOISE
+"""The least size of numbers: the last bit of a 1 is rounding, however small the others are.
+
+Kernels compute what ends at 0 and 1 to that precision (onnxruntime's Sigmoid is 0 where LiteRT's
+is 1.6e-9), and flush what is smaller by far.
+"""
 
 
 def network_noise(expected: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, float]:
