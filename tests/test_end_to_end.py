@@ -143,6 +143,33 @@ def test_the_real_detector_finds_the_same_persons(target: str, tmp_path: Path) -
     assert result.comparison.worst_score <= 1e-4
 
 
+FROZEN = {
+    "blazeface-front-e2e.onnx": Options(
+        freeze={
+            "max_output_boxes": np.array(20),
+            "iou_threshold": np.array(0.3),
+            "score_threshold": np.array(0.6),
+        }
+    ),
+    "nms-yolov8.onnx": Options(
+        input_shapes={"detection": (1, 84, 320)}, freeze={"config": np.array([100, 0.45, 0.25])}
+    ),
+}
+
+
+@needs_shared
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_suppression_of_its_own_kind_stays_what_it_is(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    """A weighted suppression in model functions, and one whose thresholds come at run time."""
+    _skip_unless_here(target)
+    checks = Checks(images=(PHOTOS,) if name.startswith("blaze") else ())
+    path = SHARED / "models" / name
+    bridge.convert(path, target, tmp_path / "artifact", FROZEN[name], checks=checks).check()
+
+
 POSTPROCESSED = (
     "nms_gather", "convert", "small_clip", "yolo8_topk_s", "yolo8_batched_s", "tiny_ssd",
 )  # fmt: skip
