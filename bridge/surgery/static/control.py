@@ -10,6 +10,7 @@ from bridge.static_model import Finding
 from bridge.surgery.static.call import Call, constants
 from bridge.surgery.static.graph import Graph
 from bridge.surgery.static.integers import (
+    INT64_MAX,
     Condition,
     Element,
     Linear,
@@ -123,40 +124,47 @@ def _without(element: Element, zeros: frozenset[Unknown]) -> Element:
 def loop(
     g: Graph, call: Call, values: Sequence[Value | None], body: Body
 ) -> tuple[Sequence[Value], Finding]:
-    """A constant number of rounds under a condition that stays true: unrolled.
+    """Rounds whose number follows from constants, unrolled.
 
+    After each round the condition must be known: a constant, or decided by the bounds of counts.
     Scan outputs are concatenated over the rounds; every round must give as many rows.
     """
     graph = call.graph("body")
-    rounds = constants(call.optional(0), "the number of rounds")[0]
-    start = call.optional(1)
-    if start is not None and not _is_true(start):
-        raise NoRuleError("goes on for as long as a condition holds that depends on the data")
-    if rounds > _MOST_ROUNDS:
-        raise NoRuleError(f"has {rounds} rounds; at most {_MOST_ROUNDS} are unrolled")
-    carried = [value for value in values[2:] if value is not None]
-    scans: list[list[Tensor]] = [[] for _ in graph.output[1 + len(carried) :]]
     names = [value.name for value in graph.input]
-    for k in range(rounds):
-        given: list[Value] = [g.constant(np.int64(k)), g.constant(np.bool_(True)), *carried]
-        going, *results = body(graph, dict(zip(names, given, strict=True)))
-        if not _is_true(going):
-            raise NoRuleError("may end after a number of rounds that depends on the data")
+    most = INT64_MAX
+    if call.optional(0) is not None:
+        most = constants(call.optional(0), "the number of rounds")[0]
+    going = values[1] if len(values) > 1 else None
+    carried = [value for value in values[2:] if value is not None]
+    rounds: list[list[Value]] = []
+    while len(rounds) < most and (going is None or _holds(going)):
+        if len(rounds) == _MOST_ROUNDS:
+            raise NoRuleError(f"has more rounds than the {_MOST_ROUNDS} that are unrolled")
+        given: list[Value] = [g.constant(np.int64(len(rounds))), g.constant(np.bool_(True))]
+        going, *results = body(graph, dict(zip(names, [*given, *carried], strict=True)))
+        rounds.append(results[len(carried) :])
         carried = results[: len(carried)]
-        for scan, x in zip(scans, results[len(carried) :], strict=True):
-            if isinstance(x, tuple):
-                raise NoRuleError("collects sequences of tensors")
-            scan.append(x)
+    scans = [
+        _stacked(g, [collected[k] for collected in rounds])
+        for k in range(len(graph.output) - 1 - len(carried))
+    ]
     name = call.node.name or call.node.output[0]
-    finding = Finding(name, f"unroll-loop: its {rounds} rounds in a row", changed=True)
-    return (*carried, *(_stacked(g, scan) for scan in scans)), finding
+    finding = Finding(name, f"unroll-loop: its {len(rounds)} rounds in a row", changed=True)
+    return (*carried, *scans), finding
 
 
-def _is_true(x: Value) -> bool:
-    return isinstance(x, Tensor) and x.values is not None and listed(x.values) == [True]
+def _holds(going: Value) -> bool:
+    """The condition of a loop, which must be known."""
+    known = listed(going.values) if isinstance(going, Tensor) and going.values is not None else []
+    if known not in ([True], [False]):
+        raise NoRuleError("goes on for as long as a condition holds that depends on the data")
+    return known == [True]
 
 
-def _stacked(g: Graph, rounds: list[Tensor]) -> Tensor:
+def _stacked(g: Graph, collected: list[Value]) -> Tensor:
+    rounds = [x for x in collected if isinstance(x, Tensor)]
+    if len(rounds) < len(collected):
+        raise NoRuleError("collects sequences of tensors")
     if not rounds:
         raise NoRuleError("has no rounds, so the shape of what it collects is not known")
     dims = rounds[0].dims

@@ -62,11 +62,12 @@ def _unlimited_range(call: Call) -> tuple[int, int] | None:
         if len(ranges) < len(read):
             return None
         return min(low for low, _ in ranges), max(high for _, high in ranges)
-    a = call.input(0).range
-    if a is None or call.op_type == "Cast":
-        return a
-    x = call.optional(1)
-    return None if x is None or x.range is None else _computed_range(call, a, x.range)
+    a, x = call.input(0).range, call.optional(1)
+    if call.op_type == "Cast" or x is None or x.range is None:
+        return a if call.op_type == "Cast" else None
+    if call.op_type == "Mod" and x.range[0] > 0 and not call.integer("fmod", 0):
+        return 0, x.range[1] - 1
+    return None if a is None else _computed_range(call, a, x.range)
 
 
 def _computed_range(call: Call, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
@@ -80,7 +81,7 @@ def _computed_range(call: Call, a: tuple[int, int], b: tuple[int, int]) -> tuple
             return min(corners), max(corners)
         case "Div" if a[0] >= 0 and b[0] > 0:
             return a[0] // b[1], a[1] // b[0]
-        case "Mod" if b[0] > 0 and (a[0] >= 0 or not call.integer("fmod", 0)):
+        case "Mod" if b[0] > 0 and a[0] >= 0:
             return 0, b[1] - 1
         case _:
             return None

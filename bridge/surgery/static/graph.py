@@ -8,6 +8,7 @@ small constants; no shape but those of the graph inputs is read from the file.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -82,11 +83,11 @@ class Graph:
     def initializer(self, proto: TensorProto) -> Tensor:
         """A constant of the source. Large ones are never decoded, only referred to."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
-        if proto.data_type != TensorProto.STRING and int(np.prod(proto.dims)) <= _INFERENCE_LIMIT:
+        if proto.data_type != TensorProto.STRING and prod(proto.dims) <= _INFERENCE_LIMIT:
             return self.constant(numpy_helper.to_array(proto))
         tensor = self._new(dtype, tuple(proto.dims))
         self._constants[tensor.id] = proto
-        if dtype.kind in "iu" or (dtype.kind == "f" and int(np.prod(proto.dims)) <= _FLOAT_LIMIT):
+        if dtype.kind in "iu" or (dtype.kind == "f" and prod(proto.dims) <= _FLOAT_LIMIT):
             return self._described(tensor, numpy_helper.to_array(proto))
         return tensor
 

@@ -1,6 +1,7 @@
 """Groups: axes of data-dependent length, and the masks that say which of their rows are meant."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from onnx import TensorProto
@@ -68,7 +69,7 @@ def merge(g: Graph, group: Group, left: int, right: int) -> Dim:
     spread = g.emit("Expand", [column, g.int64(*shape)])
     mask = g.emit("Reshape", [spread, g.int64(-1)])
     merged = (group, left, right)
-    return register(g, Group(int(np.prod(shape)), rows, mask.id, merged=merged))
+    return register(g, Group(prod(shape), rows, mask.id, merged=merged))
 
 
 def join(g: Graph, parts: Sequence[Dim]) -> Dim:

@@ -1,6 +1,7 @@
 """Rules for operators that mix rows: masked rows are filled with what changes nothing."""
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def _mean(
     g: Graph, x: Tensor, over: list[int], masked: list[int], dims: list[Dim], *, keep: bool
 ) -> Tensor:
     total = g.emit("ReduceSum", [x, g.int64(*over)], keepdims=int(keep))
-    number = g.int64(int(np.prod([x.shape[k] for k in over if k not in masked])))
+    number = g.int64(prod([x.shape[k] for k in over if k not in masked]))
     for k in masked:
         number = g.emit("Mul", [number, g.count(maximum(g, count(x.dims[k]), 1))])
     number = number if total.rank else g.emit("Squeeze", [number, g.int64(0)])

@@ -23,6 +23,8 @@ from bridge.surgery.static.values import are_plain, evaluate
 type Scope = dict[str, Value]
 """What names of the source stand for, within one graph."""
 
+_MOST_NODES = 50_000  # about ten seconds; no detector comes near
+
 
 @dataclass(slots=True)
 class Walk:
@@ -35,6 +37,7 @@ class Walk:
         labels: id to source name, for the names of the static model.
         origins: id to the source node whose result it is.
         made_for: id to the source name it was emitted for.
+        walked: nodes interpreted, those of unrolled rounds included.
     """
 
     graph: Graph
@@ -43,6 +46,7 @@ class Walk:
     labels: dict[str, str] = field(default_factory=dict)
     origins: dict[str, NodeProto] = field(default_factory=dict)
     made_for: dict[str, str] = field(default_factory=dict)
+    walked: int = 0
 
     def name_of(self, id_: str) -> str | None:
         """The source's name of a tensor, or of the longer one whose first rows it holds."""
@@ -95,6 +99,9 @@ def walk(w: Walk, nodes: Iterable[NodeProto], scope: Scope) -> None:
 
 
 def _results(w: Walk, node: NodeProto, scope: Scope) -> Sequence[Value]:
+    w.walked += 1
+    if w.walked > _MOST_NODES:
+        raise NoRuleError(f"is one of more than {_MOST_NODES} nodes when all loops are unrolled")
     values = [_lookup(scope, name) if name else None for name in node.input]
     call = Call(node, tuple(x if isinstance(x, Tensor) else None for x in values))
     if not node.domain and node.op_type in CONTROL:

@@ -217,6 +217,44 @@ def test_a_loop_of_constant_rounds() -> None:
     assert any("3 rounds" in finding.what for finding in static.findings)
 
 
+def test_a_loop_that_ends_by_its_condition() -> None:
+    body = """
+        zero0 = Constant <value_int = 0> () limit = Constant <value_int = 3> ()
+        forever = Constant <value_int = 9223372036854775807> ()
+        c0 = Less (zero0, limit)
+        j, o, sc = Loop (forever, c0, zero0, start)
+        <body = body (int64 r, bool c, int64 j0, float[12] a) =>
+            (bool c2, int64 j1, float[12] a2, float[12] u)
+        { inc = Constant <value_int = 1> () j1 = Add (j0, inc) c2 = Less (j1, limit)
+          f = Cast <to = 1> (j0) a2 = Add (a, f) u = Mul (a, f) }>
+    """
+    static = holds(program(LOOP + body, "int64 j, float[12] o, float[3,12] sc"))
+    assert any("3 rounds" in finding.what for finding in static.findings)
+
+
+def test_a_loop_that_does_not_begin() -> None:
+    body = (
+        "never = Constant <value = bool {0}> () o = Loop (rounds, never, start) "
+        "<body = body (int64 r, bool c, float[12] a) => (bool c2, float[12] a2) "
+        "{ c2 = Identity (c) a2 = Neg (a) }>"
+    )
+    holds(program(LOOP + body, "float[12] o"))
+
+
+@pytest.mark.slow
+def test_loops_in_loops_have_an_end() -> None:
+    inner = (
+        "<body = deep (int64 r{0}, bool c{0}, float[12] a{0}) => (bool d{0}, float[12] e{0}) "
+        "{{ d{0} = Identity (c{0}) {1} }}>"
+    )
+    body = "e3 = Neg (a3) " + " ".join(f"w{k} = Abs (a3)" for k in range(8))
+    for k in (3, 2, 1):
+        body = f"e{k - 1} = Loop (lots, go, a{k - 1}) " + inner.format(k, body)
+    body = body.replace("e0 = ", "o = ").replace("a0)", "start)")
+    model = program(LOOP + "lots = Constant <value_int = 200> () " + body, "float[12] o")
+    refuses(model, "50000 nodes")
+
+
 def test_a_loop_over_classes_joins_rows() -> None:
     """Each round selects rows of its class and puts them behind those before."""
     body = """
