@@ -102,6 +102,20 @@ def test_a_sort_becomes_a_selection_of_the_best() -> None:
     assert list(sizes[node.input[1]].int64_data) == [3] or sizes[node.input[1]].raw_data[0] == 3
 
 
+def test_a_slice_of_a_slice() -> None:
+    body = "r = Slice (bb, one, limit, zero) o = Slice (r, zero, two, zero)"
+    holds(program(SETUP + body, "float[m,4] o"))
+
+
+def test_behind_gathered_rows_the_axis_is_another() -> None:
+    body = """
+        u = Unsqueeze (t, one) v = Unsqueeze (t, zero) d = Sub (u, v)
+        r = Gather <axis = 0> (d, bk) o = Slice (r, zero, three, one)
+        q = Gather <axis = 1> (d, bk) p = Slice (q, zero, three, zero)
+    """
+    holds(program(SETUP + body, "float[m,r1] o, float[r2,r3] p"))
+
+
 def test_along_columns_a_slice_of_rows_leaves_topk_alone() -> None:
     body = "v, j = TopK <axis = 1> (bb, two) o = Slice (v, zero, three, zero)"
     static = holds(program(SETUP + body, "float[m,2] o"), with_rows())

@@ -78,6 +78,11 @@ def test_random_nodes_are_not_one() -> None:
     assert operators(static) == ["RandomNormalLike", "RandomNormalLike", "Sub"]
 
 
+def test_random_nodes_of_constants_are_not_folded() -> None:
+    body = "a = Constant <value_floats = [1.0, 2.0]> () o = RandomNormalLike (a)"
+    assert operators(make_static(program(body, "float[2] o"))) == ["RandomNormalLike"]
+
+
 def test_constants_are_folded_by_what_judges_them() -> None:
     body = """
         a = Constant <value_floats = [0.1, 0.2, 0.3]> () e = Exp (a) f = Sigmoid (e)
