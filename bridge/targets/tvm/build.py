@@ -16,6 +16,7 @@ from tvm.relay.backend import te_compiler
 
 from bridge.errors import LoweringError
 from bridge.targets.tvm import graph_json, operators
+from bridge.targets.tvm.folding import fold_constants
 from bridge.targets.tvm.frontend import import_model
 
 LIBRARY = "model.so"
@@ -159,17 +160,48 @@ def target_of(text: str | None) -> Any:
     return target
 
 
+# LLVM 22 refuses the debug record that TVM 0.19 writes for a `let` of floats or vectors, which is
+# what common subexpressions become.
+_CONFIG = {"tir.disable_cse_tir": True}
+# Passes that find nothing in what the importer makes, and type the whole graph anew to see that.
+_IDLE = (
+    "CanonicalizeCast",
+    "CanonicalizeOps",
+    "CombineParallelBatchMatmul",
+    "CombineParallelDense",
+    "FlattenAtrousConv",
+    "SimplifyExpr",
+    "SimplifyExprPostAlterOp",
+)
+_FIRST = (
+    "SimplifyInference",
+    "EliminateCommonSubexpr",
+    "CombineParallelConv2D",
+    "FoldScaleAxis",
+    "AlterOpLayout",
+)
+
+
 def _relay_build(module: Any, target: Any, settings: Settings) -> Any:
-    """Build, without the passes that cost much and change nothing here."""
-    # LLVM 22 refuses the debug record that TVM 0.19 writes for a `let` of floats or vectors, which
-    # is what common subexpressions become.
-    config = {"tir.disable_cse_tir": True}
-    # The importer leaves nothing for it to simplify, and it types the graph again for each rule.
-    disabled = ["SimplifyExpr", *settings.disabled_passes]
+    """Build the module: layouts first, with their constants folded here, then all the rest."""
+    passes = relay.transform
+    first = {name: getattr(passes, name) for name in _FIRST}
+    first["CombineParallelConv2D"] = functools.partial(passes.CombineParallelConv2D, 3)
+    chosen = [make() for name, make in first.items() if name not in settings.disabled_passes]
+    kept_out = [*_IDLE, *settings.disabled_passes]
+
+    def context(*more: str) -> Any:
+        return tvm.transform.PassContext(
+            opt_level=settings.opt_level, config=_CONFIG, disabled_pass=[*kept_out, *more]
+        )
+
     try:
-        with tvm.transform.PassContext(
-            opt_level=settings.opt_level, config=config, disabled_pass=disabled
-        ):
+        with target, context():
+            module = passes.InferType()(module)
+            for step in chosen:
+                module = passes.InferType()(step(module))
+        module = fold_constants(module)
+        with context(*_FIRST):
             return relay.build(module, target)
     except Exception as error:
         _log.info("relay.build failed", exc_info=error)

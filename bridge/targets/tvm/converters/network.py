@@ -191,8 +191,15 @@ def _gemm(node: Node) -> Any:
 def _batch_normalization(node: Node) -> Any:
     if node.attributes.get("training_mode", 0) or len(node.outputs) > 1:
         raise node.refusal("training")
-    inputs = [node.expr(index) for index in range(5)]
-    return relay.nn.batch_norm(*inputs, epsilon=float(node.attributes.get("epsilon", 1e-5)))[0]
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    if any(node.operand(index).value is None for index in range(1, 5)):
+        inputs = [node.expr(index) for index in range(5)]
+        return relay.nn.batch_norm(*inputs, epsilon=epsilon)[0]
+    gamma, beta, mean, variance = (node.constant(i).astype(np.float64) for i in range(1, 5))
+    scale = gamma / np.sqrt(variance + epsilon)
+    shape, dtype = (1, -1, *[1] * (len(node.type().shape) - 2)), node.type().dtype
+    scaled = relay.multiply(node.expr(0), constant(scale.reshape(shape), dtype))
+    return relay.add(scaled, constant((beta - mean * scale).reshape(shape), dtype))
 
 
 def _instance_normalization(node: Node) -> Any:
