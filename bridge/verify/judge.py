@@ -31,6 +31,8 @@ _NETWORK = frozenset({
 
 _SUMS = frozenset({"BatchNormalization", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 """Operators whose further inputs are the weights of sums."""
+_ORDERING = frozenset({"ArgMax", "ArgMin", "Max", "Min", "ReduceMax", "ReduceMin", "TopK"})
+"""Operators to which ONNX does not say what a NaN is."""
 # fmt: on
 
 ROUNDING = 16 * EPSILON
@@ -49,11 +51,16 @@ class NmsRun:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: outputs padded as the model pads them, border tensors, and every suppression."""
+    """One run: outputs padded as the model pads them, border tensors, and every suppression.
+
+    Attributes:
+        defined: no operator was asked to order a NaN, so that ONNX says what comes out.
+    """
 
     outputs: Mapping[str, Array]
     border: Mapping[str, Array]
     nms: tuple[NmsRun, ...]
+    defined: bool = True
 
 
 class Judge:
@@ -64,7 +71,6 @@ class Judge:
         whole_is_tail: nothing stands before the border.
         types: type and shape of every tensor.
         calls: the suppressions, in graph order.
-        operators: what the tail is made of.
         box_border: the border tensors that boxes are made of and scores are not.
         holds_network: the tail holds operators that networks consist of.
         tolerance: the deviation that two right implementations of the tail may show where it holds
@@ -86,12 +92,18 @@ class Judge:
         self._constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
         self._outputs = [value.name for value in model.graph.output]
         observed = [name for call in self.calls for name in _tensors(call)]
-        wanted = list(dict.fromkeys([*self._outputs, *self.border, *observed]))
+        self._ordered = tuple(
+            name
+            for node in model.graph.node
+            if node.op_type in _ORDERING
+            for name in node.input
+            if name in self.types and self.types[name].dtype.startswith("float")
+        )
+        wanted = list(dict.fromkeys([*self._outputs, *self.border, *observed, *self._ordered]))
         self._model = with_outputs(model, wanted, self.types)
         self._whole = _Part(self._model)
         self._unsteady: dict[int, _Part] = {}
         tail = behind(model, self.border, wanted, self.types)
-        self.operators = frozenset(node.op_type for node in tail.graph.node)
         boxes, scores = (
             _sources(tail, [getattr(call, kind) for call in self.calls])
             for kind in ("boxes", "scores")
@@ -134,6 +146,7 @@ class Judge:
                 )
                 for call in self.calls
             ),
+            defined=not any(np.isnan(known[n]).any() for n in self._ordered if n in known),
         )
 
 

@@ -13,7 +13,7 @@ from bridge.verify.comparison import Proof, SetResult
 from bridge.verify.detections import difference, of_postprocess, readings
 from bridge.verify.golden import Golden, GoldenSet
 from bridge.verify.judge import Judge, Run
-from bridge.verify.noise import Conditions, compare_noisy, network_noise
+from bridge.verify.noise import Conditions, compare_noisy, network_noise, nothing_shown
 from bridge.verify.outputs import Scheme, capped, compare, receive, receive_run, scheme
 from bridge.verify.rounding import EPSILON
 from bridge.verify.tail import THREADS
@@ -192,6 +192,8 @@ class _Runs:
             result, limit = compare_noisy(name, threads, conditions, expected, received, border)
             if border is not None:
                 self._judge_network(name, one.run, border, limit)
+        if not one.run.defined:
+            result = nothing_shown(result, "a NaN is ordered here, and ONNX does not say where")
         self.results.append(result)
 
     def _judge_network(
