@@ -14,6 +14,7 @@ import bridge
 from bridge.command import exit_on_error, single_command
 from bridge.model import Array, load
 from bridge.options import NmsForm, Options
+from bridge.targets.table import find
 from bridge.verify.golden import reference_session
 from examples.shapes.scenes import Scene, draw_scene, network_input
 from scripts.average_precision import AveragePrecision, Detections, average_precision
@@ -75,7 +76,7 @@ def measure(
     yield "onnxruntime", _precision(_onnxruntime(model), scenes)
     with tempfile.TemporaryDirectory() as folder:
         for artifact in ARTIFACTS:
-            path = Path(folder) / "artifact"
+            path = Path(folder) / f"shapes{find(artifact.target).suffix}"
             checks = bridge.Checks(images=(photos,))
             bridge.convert(model, artifact.target, path, artifact.options, checks=checks).check()
             with bridge.load(path) as detector:

@@ -7,6 +7,7 @@ import pytest
 import bridge
 from bridge.export import export
 from bridge.pytorch import Exporter, Input
+from bridge.targets.table import find
 from bridge.verify import Verdict
 
 MODELS = "tests.pytorch.models"
@@ -29,7 +30,7 @@ def test_a_program_becomes_an_artifact(
 ) -> None:
     model = tmp_path / "model.onnx"
     export(f"{MODELS}:{program}", model, [Input("images", shape)], exporter=exporter)
-    result = bridge.convert(model, target, tmp_path / "artifact")
+    result = bridge.convert(model, target, tmp_path / f"model{find(target).suffix}")
     result.check()
     assert result.comparison is not None
     assert result.comparison.verdict is Verdict.MATCH
