@@ -1,6 +1,7 @@
 """A published artifact held to a recorded golden: all there is are its manifest and its outputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -111,43 +112,78 @@ def _detections(
     """The four outputs of postprocess, against what the source's outputs hold."""
     room = max(source_dims(port)[rows.axis] for port in manifest.outputs for rows in port.rows)
     made = of_postprocess(manifest.outputs)
-    found = [
-        Received({}, _as_outputs(made, one.trimmed, room), one.problems) if one.trimmed else one
-        for one in received
-    ]
-    results: list[SetResult] = []
+    first: list[SetResult] = []
     for reading in readings(_ports_of(golden), [one.outputs for one in golden.sets]):
-        expected = [_as_outputs(reading, one.outputs, room) for one in golden.sets]
-        plan = scheme(_DETECTIONS, expected, {})
-        tried = [
-            _compare(
-                one.name,
-                threads,
-                plan,
-                wanted,
-                other,
-                [_as_outputs(reading, outputs, room) for outputs in one.moved],
-            )
-            for one, wanted, other in zip(golden.sets, expected, found, strict=True)
-        ]
-        results = results or tried
-        if not any(one.wrong for one in tried):
-            return tried
-    if not results:
+        both = _Reading(reading, made, room)
+        found = list(both.results(golden, threads, received))
+        first = first or found
+        if not any(one.wrong for one in found):
+            return found
+    if not first:
         raise UsageError(
             "the source's outputs hold no boxes with scores, so that a golden of it says nothing "
             "of --nms postprocess; check a --nms v4 artifact instead"
         )
-    return results
+    return first
 
 
-def _as_outputs(reading: Reading, outputs: Mapping[str, Array], room: int) -> dict[str, Array]:
-    rows = reading.table(outputs)
-    return {
-        "boxes": rows.values[:room, :4],
-        "scores": rows.values[:room, 4],
-        "classes": rows.exact[:room],
-    }
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One way to read the source's outputs, beside that of the artifact's.
+
+    Attributes:
+        room: the most detections that the artifact holds.
+    """
+
+    source: Reading
+    made: Reading
+    room: int
+
+    def results(
+        self, golden: Golden, threads: int, received: Sequence[Received]
+    ) -> Iterator[SetResult]:
+        """Every set, the detections as rows by falling score.
+
+        Where there is no more room, which detections of about the lowest score are in is a matter
+        of order; the others are compared.
+        """
+        floors = [self._floor(one.outputs) for one in golden.sets]
+        expected = [
+            self._rows(self.source, one.outputs, floor)
+            for one, floor in zip(golden.sets, floors, strict=True)
+        ]
+        plan = scheme(_DETECTIONS, expected, {})
+        for one, floor, wanted, other in zip(golden.sets, floors, expected, received, strict=True):
+            moved = [self._rows(self.source, outputs, floor) for outputs in one.moved]
+            found = other
+            if other.trimmed:
+                trimmed = self._rows(self.made, other.trimmed, floor)
+                found = Received({}, trimmed, (*other.problems, *self._full(other, floor)))
+            yield _compare(one.name, threads, plan, wanted, found, moved)
+
+    def _floor(self, outputs: Mapping[str, Array]) -> float:
+        scores = self.source.table(outputs).values[:, 4]
+        if len(scores) < self.room:
+            return -np.inf
+        lowest = float(scores[self.room - 1])
+        return lowest + abs(lowest) * FLOAT_NOISE
+
+    def _full(self, received: Received, floor: float) -> Iterator[str]:
+        rows = len(self.made.table(received.trimmed))
+        if floor > -np.inf and rows < self.room:
+            yield f"{rows} detections, and the source has as many as fit: {self.room}"
+
+    def _rows(
+        self, reading: Reading, outputs: Mapping[str, Array], floor: float
+    ) -> dict[str, Array]:
+        rows = reading.table(outputs)
+        kept = rows.values[:, 4] > floor
+        classes = rows.exact[kept] if self.source.label is not None else rows.exact[kept, :0]
+        return {
+            "boxes": rows.values[kept, :4],
+            "scores": rows.values[kept, 4],
+            "classes": classes,
+        }
 
 
 def _ports_of(golden: Golden) -> tuple[Port, ...]:
