@@ -40,6 +40,7 @@ HELD = {
         "float[m,4] o, int64[m] p, float[m,4] q",
     ),
     "the positions themselves": ("o = Identity (j) p = Identity (k)", "int64[m] o, int64[r] p"),
+    "the positions as a column": ("o = Unsqueeze (j, one)", "int64[m,1] o"),
     "positions in rows read elsewhere": ("o = Gather <axis = 0> (s, j)", "float[m] o"),
     "positions of the best read elsewhere": ("o = Gather <axis = 0> (x, bk)", "float[m,4] o"),
     "numbers into fixed rows": ("o = Gather <axis = 0> (x, lm)", "float[m,4] o"),

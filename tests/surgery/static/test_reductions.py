@@ -81,14 +81,14 @@ HELD = {
         "float[m,4] o",
     ),
     "triangle": (
-        "u = Unsqueeze (t, one) v = Unsqueeze (t, zero) d = Sub (u, v) w = Constant <value_int = "
-        "1> () "
-        "o = Trilu (d, w) p = ReduceMax <axes = [0], keepdims = 0> (o)",
+        "second = Constant <value_int = 2> () u = Unsqueeze (t, one) v = Unsqueeze (t, zero) "
+        "d = Sub (u, v) o = Trilu (d, second) p = ReduceMax <axes = [0], keepdims = 0> (o)",
         "float[m,r] o, float[r] p",
     ),
     "identity matrix": (
-        "u = Unsqueeze (t, one) v = Unsqueeze (t, zero) d = Sub (u, v) o = EyeLike (d)",
-        "float[m,r] o",
+        "u = Unsqueeze (t, one) v = Unsqueeze (t, zero) d = Sub (u, v) "
+        "o = EyeLike (d) p = EyeLike <k = 1> (d)",
+        "float[m,r] o, float[m,r] p",
     ),
 }
 

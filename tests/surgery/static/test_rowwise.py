@@ -35,6 +35,11 @@ REFUSED = {
         "int64[m,1,1,1] o",
         ("MaxPool", "places"),
     ),
+    "another number of rows": (
+        "sz = Constant <value_ints = [5, 1, 3, 3]> () o = Resize (pic, , , sz)",
+        "float[5,1,3,3] o",
+        ("Resize", "resizes"),
+    ),
     "an operator without a rule": (
         "grid = Constant <value = float[1,1,1,2] {0., 0.}> () o = GridSample (pic, grid)",
         "float[m,1,1,1] o",

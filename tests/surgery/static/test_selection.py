@@ -85,6 +85,11 @@ HELD = {
         "h = Mod (l, five) v, o = TopK <axis = 0> (h, best) p = Gather <axis = 0> (b, o)",
         "int64[m] v, int64[m] o, float[m,4] p",
     ),
+    "topk by a loosely bounded number": (
+        "z = Shape <start = 0, end = 1> (bt) h = Mul (n, z) z1 = Max (z, one) kk = Div (h, z1) "
+        "v, o = TopK <axis = 0> (t, kk)",
+        "float[m] v, int64[m] o",
+    ),
     "topk of the best": ("v, o = TopK <axis = 0> (bt, two)", "float[2] v, int64[2] o"),
     "topk of positions": ("v, o = TopK <axis = 0> (k, best)", "int64[m] v, int64[m] o"),
     "topk of fixed rows by a count": (
