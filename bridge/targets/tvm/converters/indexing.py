@@ -107,10 +107,17 @@ def _gather_elements(node: Node) -> Any:
 
 
 def _gather_nd(node: Node) -> Any:
-    batch = int(node.attributes.get("batch_dims", 0))
-    index = _coordinates(node, node.type().shape[batch:])
+    """Rows of a matrix: relay.build refuses gather_nd where a Concat is fused into it."""
+    shape, batch = node.type().shape, int(node.attributes.get("batch_dims", 0))
     depth = node.type(1).shape[-1]
-    return relay.gather_nd(node.expr(), index, batch_dims=batch, index_rank=depth)
+    if batch:
+        index = _coordinates(node, shape[batch:])
+        return relay.gather_nd(node.expr(), index, batch_dims=batch, index_rank=depth)
+    strides = np.cumprod([1, *shape[:depth][:0:-1]])[::-1] if depth else np.ones(0)
+    weights = constant(strides.astype(node.type(1).dtype), node.type(1).dtype)
+    places = relay.sum(relay.multiply(_within(node, 1, shape[:depth]), weights), axis=[-1])
+    rows = relay.reshape(node.expr(), [int(np.prod(shape[:depth])), *shape[depth:]])
+    return relay.take(rows, places, axis=0)
 
 
 def _scatter_elements(node: Node) -> Any:
