@@ -5,8 +5,9 @@ threshold) or the same everywhere (signals fade over a hundred layers), and noth
 by comparing that.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,8 @@ class _Head:
 def make_detect(model: Wrapped, shape: Sequence[int]) -> None:
     """Give every layer's output the deviation 1, and the head some hundred candidates.
 
-    The same weights for the same model and shape. A detector of an unknown kind stays as it is.
+    The same weights for the same model and shape, on the same kind of machine. A detector of an
+    unknown kind stays as it is.
 
     Args:
         model: a detector, changed in place.
@@ -56,8 +58,8 @@ def make_detect(model: Wrapped, shape: Sequence[int]) -> None:
     head = _head(model.model)
     if head is None:
         return
-    pictures = _pictures(shape)
-    with torch.no_grad():
+    with torch.no_grad(), _one_thread():
+        pictures = _pictures(shape)
         _standardise(model, pictures)
         for layer in head.deltas:
             _scale(layer, 0.5)
@@ -66,6 +68,17 @@ def make_detect(model: Wrapped, shape: Sequence[int]) -> None:
         for layer in head.logits:
             _scale(layer, 2.0)
         _let_pass(head, _written(model, pictures, head.logits))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in an order that does not depend on the number of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _head(model: nn.Module) -> _Head | None:

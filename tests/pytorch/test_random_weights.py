@@ -32,7 +32,14 @@ def test_something_is_detected(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_weights_are_the_same_every_time(kind: str) -> None:
-    first, second = made(kind).state_dict(), made(kind).state_dict()
+    """On any number of threads."""
+    first = made(kind).state_dict()
+    torch.set_num_threads(2)
+    try:
+        second = made(kind).state_dict()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
