@@ -158,6 +158,18 @@ def test_what_cannot_be_done_says_so_once_and_leaves_nothing(
     assert _left(tmp_path) == before
 
 
+def test_status_5_names_what_to_install(tmp_path: Path) -> None:
+    """An interpreter without any package: TVM is not there."""
+    _detector(tmp_path / "head.onnx")
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    done = _run(["head.onnx", "--to", "tvm", "--tvm-python", bare], tmp_path)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "bridge[tvm]" in done.stderr
+    assert _left(tmp_path) == ["bare-python", "head.onnx"]
+
+
 def test_a_dry_run_tells_and_writes_nothing(tmp_path: Path) -> None:
     _detector(tmp_path / "head.onnx")
     done = _run(["head.onnx", "--to", "onnx", "--dry-run"], tmp_path)
