@@ -18,6 +18,7 @@ from bridge.errors import LoweringError
 from bridge.targets.tvm import graph_json, operators
 from bridge.targets.tvm.folding import fold_constants
 from bridge.targets.tvm.frontend import import_model
+from bridge.targets.tvm.reason import reason
 
 LIBRARY = "model.so"
 TAIL = "tail.json"
@@ -224,11 +225,3 @@ def _export(
             f"the library cannot be written: {reason(error)}; is there a compiler for this "
             "target (--cc), and room on the disk?"
         ) from error
-
-
-def reason(error: Exception) -> str:
-    """The end of TVM's message: what comes before is a stack of C++ frames."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    frames = re.compile(r"^(\d+: |File \"|Traceback|at /)")
-    said = [line for line in lines if not frames.match(line)]
-    return " ".join(said[-3:]) if said else type(error).__name__

@@ -108,7 +108,8 @@ def write(
         "node_row_ptr": row_ptr,
         "metadata": {**(notes or {}), "outputs": list(outputs)},
     }
-    return json.dumps(written, separators=(",", ":"))
+    # The runtime knows no \\u escape; it takes UTF-8 as it comes.
+    return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
 
 
 def _storage(

@@ -52,7 +52,10 @@ def lower(static: StaticModel, options: Options, workdir: Path, python: Path) ->
         nms=tuple(
             _lowered(call, tensor_types(static.model)) for call in static_nms.calls(static.model)
         ),
-        assumptions=(f"it runs on processors that have all of: {details['target']}",),
+        assumptions=(
+            f"it runs on a processor for which the TVM target '{details['target']}' holds; "
+            "--tvm-target names another",
+        ),
         border=cut,
         tail=folder / "tail.json" if cut else None,
         network=folder / "network.json" if cut else None,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bridge.targets.tvm import wire
+from bridge.targets.tvm.reason import reason
 
 Run = Callable[[dict[str, Any]], list[Any]]
 
@@ -25,7 +26,7 @@ def main(path: Path) -> None:
     try:
         names, run = _load(path)
     except Exception as error:
-        _answer(answers, {"error": f"{type(error).__name__}: {error}"})
+        _answer(answers, {"error": reason(error)})
         return
     _answer(answers, {"outputs": names})
     while data := _message(sys.stdin.buffer):
@@ -33,7 +34,7 @@ def main(path: Path) -> None:
         try:
             made = run(dict(zip(header["inputs"], arrays, strict=True)))
         except Exception as error:
-            _answer(answers, {"error": f"{type(error).__name__}: {error}"})
+            _answer(answers, {"error": reason(error)})
         else:
             _answer(answers, {}, made)
 

@@ -12,7 +12,8 @@ import tvm
 from tvm import relay
 
 from bridge.errors import LoweringError
-from bridge.targets.tvm.build import LIBRARY, Settings, reason, target_of
+from bridge.targets.tvm.build import LIBRARY, Settings, target_of
+from bridge.targets.tvm.reason import reason
 
 
 def build(model: onnx.ModelProto, settings: Settings, folder: Path) -> dict[str, Any]:
