@@ -75,6 +75,8 @@ def top_k(g: Graph, call: Call) -> tuple[Tensor, ...]:
     Result   TopK(Where(mask, x, -inf), K), both outputs prefix groups of min(n, K); the indices
              are positions in G
 
+    A NaN has no place in an order; where onnxruntime happens to put it is not kept.
+
     A scattered group is compacted first where a meant row may equal what fills masked ones: equal
     values go by index, and masked rows may lie before it. Along another axis: passes.
     """

@@ -106,6 +106,15 @@ def test_a_node_that_cannot_run_is_not_decided_here() -> None:
     assert operators(static) == ["Div", "Neg"]
 
 
+def test_what_would_kill_the_process_is_not_run() -> None:
+    body = """
+        a = Constant <value = float[0,4] {}> () v, j = TopK <axis = 1> (a, one) o = Neg (x)
+        q = Constant <value = int64[0,1] {}> () w = GatherElements <axis = 1> (a, q)
+    """
+    static = make_static(program(body, "float[12,4] o"), keep=("v", "w"))
+    assert sorted(operators(static)) == ["GatherElements", "Neg", "TopK"]
+
+
 def test_large_weights_are_copied_once() -> None:
     model = program("y = MatMul (x, w) o = Neg (y)", "float[12,60000] o")
     weights = np.random.default_rng(0).random((4, 60000)).astype(np.float32)
