@@ -1,9 +1,11 @@
 """Graphs whose operators relay fuses into one function that its code generator then refuses."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from bridge.options import Options
 from bridge.targets.tvm import TVM
@@ -29,7 +31,7 @@ def test_rows_of_corners_that_are_made_on_the_spot(tmp_path: Path) -> None:
     """`Cannot match type int32 vs handle` was what gather_nd made of it."""
     model = onnx.parser.parse_model(TEXT)
     rng = np.random.default_rng(4)
-    feeds = {
+    feeds: dict[str, NDArray[Any]] = {
         "codes": rng.random((40, 4)).astype(np.float32),
         "rows": rng.integers(-40, 40, (9, 1)),
     }
