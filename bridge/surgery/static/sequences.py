@@ -76,16 +76,21 @@ def concat_from_sequence(g: Graph, call: Call, values: Sequence[Value | None]) -
 
 
 def split_to_sequence(g: Graph, call: Call, values: Sequence[Value | None]) -> Value:
-    """Slices of constant or counted sizes; without sizes, one entry each."""
+    """Slices of constant sizes; without sizes, or the size 1, one entry each.
+
+    `keepdims` 0 drops the axis of single entries. ONNX ignores it where a size is given;
+    onnxruntime does not, and is what exporters are tried with.
+    """
     del values
     x = call.input(0)
     axis = call.axis(x.rank, 0)
     sizes = call.optional(1)
+    single = sizes is None or (not sizes.rank and constants(sizes, "the size of the parts") == [1])
     parts: list[Tensor] = []
     start: Int = 0
     for size in _sizes(x, axis, sizes):
         part = slice_axis(g, x, axis, start, start + size)
-        if sizes is None and not call.integer("keepdims", 1):
+        if single and not call.integer("keepdims", 1):
             part = squeeze(g, make_call("Squeeze", [part, g.int64(axis)]))
         parts.append(part)
         start = start + size

@@ -79,6 +79,12 @@ HELD = {
         "r = SplitToSequence <axis = 0, keepdims = 0> (x) w = SequenceAt (r, p1)",
         "float[1,4] o, float[4] w",
     ),
+    "split into single ones by size": (
+        "q = SplitToSequence <axis = 1, keepdims = 0> (b, p1) o = SequenceAt (q, p1) "
+        "r = SplitToSequence <axis = 1> (b, p1) w = SequenceAt (r, p1) "
+        "e = SplitToSequence <axis = 0, keepdims = 0> (s, sizes) f = SequenceAt (e, p0)",
+        "float[m] o, float[r1,1] w, float[5] f",
+    ),
     "columns of rows": (
         "q = SplitToSequence <axis = 1, keepdims = 0> (b) o = SequenceAt (q, p1)",
         "float[m] o",
