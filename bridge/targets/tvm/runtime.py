@@ -55,7 +55,7 @@ def _load(path: Path) -> tuple[list[str], Run]:
             if module.get_input_index(name) >= 0:
                 module.set_input(name, value)
     else:
-        library = tvm.runtime.load_module(str(path))
+        library = tvm.runtime.load_module(str(path), "so")
         text = library["get_graph_json"]()
         module = graph_executor.GraphModule(library["default"](tvm.cpu()))
     names = [str(name) for name in _notes(text)["outputs"]]
