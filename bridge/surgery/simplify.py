@@ -10,6 +10,7 @@ Source: single-input Concat, Identity, Cast and Reshape without effect derail on
 a Clip with one bound, refuses auto_pad, and reads beside the tensor for negative indices.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -49,6 +50,8 @@ def simplify(graph: gs.Graph, options: Options) -> Outcome:
         what = write_out(node, builder) if write_out else None
         if what:
             done[what] += 1
+            if _is_idle(node):
+                _bypass(graph, node)
     builder.done()
     return Outcome(
         tuple(Finding("", f"{times} x {what}", changed=True) for what, times in done.items())
@@ -218,6 +221,33 @@ def _gather_nd(node: gs.Node, builder: Builder) -> str | None:
     return _count_from_start(node, builder, np.array(shape_of(node.inputs[0])[first:][:depth]))
 
 
+def _scatter(node: gs.Node, builder: Builder) -> str | None:
+    """Scatter of updates onto every place, each once and in order: the updates themselves.
+
+    torch's dynamo exporter puts the picture into its batch so, and onnx2tf writes index arithmetic
+    over every pixel for it, of which LiteRT makes other numbers from one session to the next.
+    """
+    data, indices, updates = node.inputs
+    known = value_of(indices)
+    value = None if known is None else known.astype(np.int64)
+    shape = shape_of(data)
+    plain = node.attrs.get("reduction", "none") == "none" and shape_of(updates) == shape
+    if value is not None and plain and math.prod(shape):
+        places = np.indices(shape[: value.shape[-1]] if node.op == "ScatterND" else shape)
+        if node.op == "ScatterND":
+            everywhere, at = np.moveaxis(places, 0, -1), value
+        else:
+            axis = node.attrs.get("axis", 0)
+            everywhere, at = places[axis], np.where(value < 0, value + shape[axis], value)
+        if np.array_equal(everywhere, at):
+            what = f"{node.op} onto every place taken out"
+            node.op = "Identity"
+            node.attrs.clear()
+            rewire(node, [updates])
+            return what
+    return (_gather_nd if node.op == "ScatterND" else _gather)(node, builder)
+
+
 def _count_from_start(node: gs.Node, builder: Builder, sizes: Sizes) -> str | None:
     value = value_of(node.inputs[1])
     if value is None:
@@ -269,7 +299,7 @@ _WRITE_OUT: Mapping[str, Callable[[gs.Node, Builder], str | None]] = {
     "GatherND": _gather_nd,
     "LpPool": _auto_pad,
     "MaxPool": _auto_pad,
-    "ScatterElements": _gather,
-    "ScatterND": _gather_nd,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
     "Slice": _slice,
 }

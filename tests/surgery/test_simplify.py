@@ -195,3 +195,45 @@ def test_computed_indices_stay() -> None:
     result, report, _ = apply(SIMPLIFY, model)
     assert result is model
     assert not report.findings
+
+
+def scattered(operator: str, indices: Array) -> onnx.ModelProto:
+    """Updates [2, 3] scattered onto zeros."""
+    shape = ", ".join(map(str, indices.shape))
+    flat = ", ".join(map(str, indices.reshape(-1)))
+    body = (
+        "z = Constant<value = float[2, 3] {0.0, 0.0, 0.0, 0.0, 0.0, 0.0}>() "
+        f"at = Constant<value = int64[{shape}] {{{flat}}}>() "
+        f"u = Neg(x) w = {operator}(z, at, u) y = Neg(w)"
+    )
+    return static_model("float[2, 3] x", "float[2, 3] y", body)
+
+
+@pytest.mark.parametrize(
+    ("operator", "indices"),
+    [
+        ("ScatterElements<axis = 0>", np.indices((2, 3))[0]),
+        ("ScatterElements<axis = 1>", np.indices((2, 3))[1]),
+        ("ScatterElements<axis = -1>", np.indices((2, 3))[1] - 3),
+        ("ScatterND", np.array([[0], [1]])),
+        ("ScatterND", np.moveaxis(np.indices((2, 3)), 0, -1)),
+    ],
+)
+def test_a_scatter_onto_every_place_goes(operator: str, indices: Array) -> None:
+    result = check(scattered(operator, indices), ["Neg", "Neg"])
+    assert "Scatter" not in str(operators(result))
+
+
+@pytest.mark.parametrize(
+    ("operator", "indices"),
+    [
+        ("ScatterElements<axis = 0>", 1 - np.indices((2, 3))[0]),
+        ("ScatterElements<axis = 1>", np.indices((2, 3))[1][:, ::-1]),
+        ('ScatterElements<axis = 0, reduction = "add">', np.indices((2, 3))[0]),
+        ("ScatterND", np.array([[1], [0]])),
+        ('ScatterND<reduction = "mul">', np.array([[0], [1]])),
+    ],
+)
+def test_a_scatter_that_moves_or_adds_stays(operator: str, indices: Array) -> None:
+    result = apply(SIMPLIFY, scattered(operator, indices))[0]
+    assert any("Scatter" in name for name in operators(result))
