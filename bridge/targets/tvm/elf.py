@@ -30,7 +30,7 @@ def check_runs_here(path: Path) -> None:
         LoweringError: it is.
     """
     try:
-        found = machine(path) if path.suffix == ".so" else None
+        found = machine(path)
     except OSError as error:
         raise LoweringError(f"{path}: {error.strerror}") from error
     if found is not None and found != platform.machine():

@@ -107,17 +107,20 @@ def _gather_elements(node: Node) -> Any:
 
 
 def _gather_nd(node: Node) -> Any:
-    """Rows of a matrix: relay.build refuses gather_nd where a Concat is fused into it."""
-    shape, batch = node.type().shape, int(node.attributes.get("batch_dims", 0))
-    depth = node.type(1).shape[-1]
+    """As one Gather: relay's `gather_nd` cannot be fused with whatever stands before it."""
+    shape, index = node.type().shape, node.type(1)
+    batch, depth = int(node.attributes.get("batch_dims", 0)), index.shape[-1]
+    sizes = shape[batch : batch + depth]
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(depth)]
+    within = _within(node, 1, sizes)
+    flat = relay.sum(relay.multiply(within, constant(strides, index.dtype)), axis=-1)
     if batch:
-        index = _coordinates(node, shape[batch:])
-        return relay.gather_nd(node.expr(), index, batch_dims=batch, index_rank=depth)
-    strides = np.cumprod([1, *shape[:depth][:0:-1]])[::-1] if depth else np.ones(0)
-    weights = constant(strides.astype(node.type(1).dtype), node.type(1).dtype)
-    places = relay.sum(relay.multiply(_within(node, 1, shape[:depth]), weights), axis=[-1])
-    rows = relay.reshape(node.expr(), [int(np.prod(shape[:depth])), *shape[depth:]])
-    return relay.take(rows, places, axis=0)
+        # Where each entry of the batch begins, in the shape of what it is added to.
+        starts = np.arange(math.prod(shape[:batch])) * math.prod(sizes)
+        rest = [1] * (len(index.shape) - 1 - batch)
+        flat = relay.add(flat, constant(starts.reshape(*shape[:batch], *rest), index.dtype))
+    rows = relay.reshape(node.expr(), (-1, *shape[batch + depth :]))
+    return relay.take(rows, flat, axis=0, mode="clip")
 
 
 def _scatter_elements(node: Node) -> Any:
