@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bridge import model as models
-from bridge.command import STDERR, exit_on_error, single_command
+from bridge.command import STDERR, exit_on_error, parse_numbers, parse_shape, single_command
 from bridge.errors import UsageError
 from bridge.heads import HeadOptions, complete
 from bridge.preprocess import (
@@ -74,7 +74,7 @@ def attach(
                 class_agnostic=class_agnostic,
                 pre_nms_top_k=pre_nms_top_k,
                 overrides=tuple(head_option or ()),
-                input_shapes=dict(map(_shape, input_shape or ())),
+                input_shapes=dict(map(parse_shape, input_shape or ())),
             ),
         )
         preprocess = PreprocessOptions(
@@ -87,29 +87,6 @@ def attach(
         models.save(add_preprocessing(completed, preprocess), output)
         names = ", ".join(value.name for value in completed.graph.output)
         STDERR.print(f"{output}: outputs {names}", markup=False)
-
-
-def parse_numbers(option: str, text: str) -> tuple[float, ...]:
-    """`104,116,124` as numbers; nothing from an empty text.
-
-    Raises:
-        UsageError: something that is not a number.
-    """
-    try:
-        return tuple(float(number) for number in text.split(",")) if text else ()
-    except ValueError:
-        raise UsageError(f"--{option} {text}: write numbers with commas between") from None
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, dims = text.rpartition("=")
-    try:
-        shape = tuple(int(dim) for dim in dims.split(","))
-    except ValueError:
-        shape = ()
-    if not name or not shape or min(shape) < 1:
-        raise UsageError(f"--input-shape {text}: write NAME=1,3,320,320")
-    return name, shape
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -46,7 +46,7 @@ def completed(
     if completion.head is not None:
         head_options = replace(
             completion.head_options,
-            max_detections=options.max_detections,
+            max_detections=options.max_detections or completion.head_options.max_detections,
             input_shapes=options.input_shapes,
             # The operator has four outputs, and none of them is for key points.
             extras=options.nms is not NmsForm.POSTPROCESS,

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from bridge.command import STDOUT, exit_on_error
+from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape
 from bridge.errors import GoldenMismatchError, InconclusiveError
 from bridge.model import load
 from bridge.options import Options
-from bridge.run import parse_constant, parse_shape
 from bridge.verify import Comparison, Verdict, golden
 from bridge.verify.check import check as hold
 from bridge.verify.inputs import SEED, input_sets

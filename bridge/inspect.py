@@ -13,13 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from bridge import detection, static_nms, surgery
-from bridge.command import STDOUT, exit_on_error, single_command
+from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape, single_command
 from bridge.detection import DetectionSpec, NmsSite, Value
 from bridge.errors import LoweringError, UnsupportedModelError
 from bridge.heads.guess import Guess, guess
 from bridge.model import load, spelt
 from bridge.options import BoxLayout, Options
-from bridge.run import parse_constant, parse_shape
 from bridge.static_model import StaticModel, tensor_types
 from bridge.targets.base import Target, ports
 from bridge.targets.table import TARGETS

@@ -1,20 +1,24 @@
 """`python -m bridge.run MODEL --to TARGET`: convert a detector and prove the result. Thin."""
 
-import ast
 import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.logging import RichHandler
 
 from bridge import report
-from bridge.attach import parse_numbers
-from bridge.command import STDERR, STDOUT, exit_on_error, single_command
+from bridge.command import (
+    STDERR,
+    STDOUT,
+    exit_on_error,
+    parse_constant,
+    parse_numbers,
+    parse_shape,
+    single_command,
+)
 from bridge.completion import Completion
 from bridge.errors import UsageError
 from bridge.heads import HeadOptions
@@ -182,45 +186,6 @@ def _layout(text: str) -> BoxLayout:
     except ValueError:
         known = ", ".join([AUTO, *BoxLayout])
         raise UsageError(f"--box-layout {text}: give one of {known}") from None
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`images=1,3,320,320` as name and shape. The name may itself hold `=`; the last one counts.
-
-    Raises:
-        UsageError: no name, or something that is not a whole number of at least 1.
-    """
-    name, found, dims = text.rpartition("=")
-    try:
-        shape = tuple(int(dim) for dim in dims.split(","))
-    except ValueError:
-        shape = ()
-    if not found or not name or not shape or min(shape) < 1:
-        raise UsageError(f"--input-shape {text}: write NAME=1,3,320,320")
-    return name, shape
-
-
-def parse_constant(text: str) -> tuple[str, NDArray[np.generic]]:
-    """`score_threshold=0.25` as name and array: a number, a list in brackets, or an `.npy` file.
-
-    Raises:
-        UsageError: no name, no number, or a file that cannot be read.
-    """
-    name, found, value = text.partition("=")
-    if not found or not name or not value:
-        raise UsageError(f"--freeze {text}: write NAME=VALUE")
-    if value.endswith(".npy"):
-        try:
-            return name, np.asarray(np.load(value, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--freeze {text}: cannot read {value}: {error}") from error
-    try:
-        array = np.asarray(ast.literal_eval(value))
-    except (ValueError, SyntaxError):
-        array = np.asarray(None)
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"--freeze {text}: give a number, a list in brackets or an .npy file")
-    return name, array
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
