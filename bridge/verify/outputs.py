@@ -27,7 +27,7 @@ _SAME_OBJECT = 0.5
 _MOST_MOVED = 200
 """Rows on either side beyond which nobody reads which of them moved where."""
 
-_STABLE = 0.25
+STABLE = 0.25
 """The share of rows that noise alone may lose before the set is no measure of the others."""
 
 _PATIENCE = 20
@@ -181,6 +181,8 @@ def compare(
     received: Received,
     limit: float = 0.0,
     replays: Replays | None = None,
+    *,
+    stable: float = STABLE,
 ) -> SetResult:
     """Match every row of an artifact's outputs to onnxruntime's.
 
@@ -195,6 +197,7 @@ def compare(
         received: the artifact's outputs.
         limit: the deviation up to which two floats are the same.
         replays: None where nothing excuses a difference.
+        stable: the share of rows that the replays may lose before the set is no measure.
     """
     result = SetResult(name, threads, 0, 0.0, 0.0, 0.0, problems=received.problems)
     if not received.trimmed:
@@ -206,7 +209,7 @@ def compare(
     for pair, detecting in zip(pairs, plan.detecting, strict=True):
         result = _with(result, pair, detecting=detecting)
     if result.differences and replays is not None:
-        result = _excused(result, pairs, replays)
+        result = _excused(result, pairs, replays, stable)
     return result
 
 
@@ -286,7 +289,9 @@ def _text(rows: Table, row: int) -> str:
     return " ".join(numbers[:8]) + (" ..." if len(numbers) > 8 else "")
 
 
-def _excused(result: SetResult, pairs: Sequence[_Pair], replays: Replays) -> SetResult:
+def _excused(
+    result: SetResult, pairs: Sequence[_Pair], replays: Replays, stable: float
+) -> SetResult:
     """The result with a reason at every difference that measured noise explains.
 
     A row may pass another whose score is no further away than scores moved in this run. All else is
@@ -316,7 +321,7 @@ def _excused(result: SetResult, pairs: Sequence[_Pair], replays: Replays) -> Set
         if silent == _PATIENCE or all(difference.reason for difference in differences):
             break
     for index, difference in enumerate(differences):
-        reason = difference.reason or questions[difference.outputs].undecided()
+        reason = difference.reason or questions[difference.outputs].undecided(stable)
         differences[index] = replace(difference, reason=reason)
     return replace(result, differences=tuple(differences), decisions=decisions)
 
@@ -388,14 +393,14 @@ class _Questions:
             self.inverted[row].update(passed & _inverted(to_expected, row))
         return self._size() > known
 
-    def undecided(self) -> str | None:
+    def undecided(self, stable: float) -> str | None:
         """Why the whole table says nothing: noise alone turns much of it over.
 
         Scores that all reach 1, or boxes that are all the same, tie; what is selected among them
         then follows from the last bit.
         """
         rows = len(self.pair.expected)
-        if len(self.unstable) < _STABLE * rows or not rows:
+        if not self.unstable or len(self.unstable) < stable * rows:
             return None
         return (
             f"nothing decides here: onnxruntime itself loses {len(self.unstable)} of {rows} rows "

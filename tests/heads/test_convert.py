@@ -35,17 +35,11 @@ WAYS = {
     "postprocess": ("tflite", Options(nms=NmsForm.POSTPROCESS)),
     "tvm": ("tvm", Options()),
 }
-OPEN = {
-    ("ultraface-rfb-320.onnx", "postprocess"): "on the tail's set `border ones` many overlaps are "
-    "the limit 0.5 itself, where the operator's rounding of corners decides; nothing excuses it yet"
-}
 
 
 def marks(file: str, way: str) -> list[pytest.MarkDecorator]:
-    """Slow unless it is one of the few, and expected to fail where a reason is known."""
-    slow = [] if (file, way) in FAST else [pytest.mark.slow]
-    reason = OPEN.get((file, way))
-    return slow if reason is None else [*slow, pytest.mark.xfail(reason=reason, strict=True)]
+    """Slow unless it is one of the few."""
+    return [] if (file, way) in FAST else [pytest.mark.slow]
 
 
 every_way = pytest.mark.parametrize(
