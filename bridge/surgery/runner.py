@@ -6,6 +6,7 @@ outputs keep their names, and whether anything changed; and it names the pass th
 Passes over the static model are surgery on one graphsurgeon graph: imported once, exported once.
 """
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,7 +98,9 @@ def run(
 
     start = time.perf_counter()
     made = _static(normal, options)
-    del normal  # a model less in memory
+    # A model less in memory, and the walk's graph, which refers to itself.
+    del normal
+    gc.collect()
     reports.extend(_static_reports(made, _since(start)))
     if dump:
         dump("static-max-output", made.model)
