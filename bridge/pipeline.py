@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -138,7 +138,8 @@ def convert(
         if dry_run:
             return Result(None, _planned(source, target, operated, added, clock.seconds))
         with clock("lower"):
-            lowered = target.lower(operated.static, options, workdir)
+            static = replace(operated.static, source=judged.model)
+            lowered = target.lower(static, options, workdir)
         comparison = None
         if not checks.skip:
             with clock("verify"):

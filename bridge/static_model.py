@@ -45,6 +45,7 @@ class StaticModel:
         padded: the outputs that were padded.
         counts: names of the added int64[1] outputs.
         assumptions: sentences for the manifest: under which condition the result equals the source.
+        source: the model that all this was made of, for a target that can take it as it is.
     """
 
     model: onnx.ModelProto
@@ -53,6 +54,7 @@ class StaticModel:
     counts: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     assumptions: tuple[str, ...] = ()
+    source: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from bridge.errors import (
     LoweringError,
     TargetMissingError,
     UnsupportedModelError,
+    UsageError,
 )
 from bridge.options import Options
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.targets.base import Lowered, LoweredNms, ports
-from bridge.targets.tvm import child
+from bridge.targets.tvm import child, dynamic
 from bridge.targets.tvm.border import border
 
 _ERRORS: Mapping[str, type[BridgeError]] = {
@@ -32,35 +33,65 @@ _BECAUSE = (
 
 def lower(static: StaticModel, options: Options, workdir: Path, python: Path) -> Lowered:
     """See `TvmTarget.lower`."""
+    if options.tvm_executor not in ("graph", "vm"):
+        raise UsageError(f"--tvm-executor {options.tvm_executor}: give graph or vm")
     folder = workdir / "tvm"
     folder.mkdir()
+    if options.tvm_executor == "vm":
+        return _lower_dynamic(static, options, folder, python)
     cut = border(static.model)
-    job = {
-        "executor": "graph",
+    details = work(_job(options, cut), static.model, folder, python)
+    inputs, outputs = ports(static)
+    types = tensor_types(static.model)
+    return Lowered(
+        path=folder / "model.so",
+        inputs=inputs,
+        outputs=outputs,
+        nms=tuple(_lowered(call, types) for call in static_nms.calls(static.model)),
+        assumptions=(_assumption(details),),
+        border=cut,
+        tail=folder / "tail.json" if cut else None,
+        network=folder / "network.json" if cut else None,
+        details={**details, "executor": "graph"},
+    )
+
+
+def _lower_dynamic(static: StaticModel, options: Options, folder: Path, python: Path) -> Lowered:
+    if static.source is None:
+        raise LoweringError("--tvm-executor vm needs the source model, which was not handed over")
+    details = work(_job(options, ()), dynamic.prepared(static.source, options), folder, python)
+    inputs, outputs = ports(static)
+    dynamic.note(folder / "model.so", outputs)
+    return Lowered(
+        path=folder / "model.so",
+        inputs=inputs,
+        outputs=outputs,
+        nms=(),
+        assumptions=(_assumption(details),),
+        warnings=(
+            "built by relay's own importer and kernels for its virtual machine: the library gives "
+            "as many rows as there are, and decides as relay does",
+        ),
+        details={**details, "executor": "vm"},
+    )
+
+
+def _assumption(details: Mapping[str, Any]) -> str:
+    return (
+        f"it runs on a processor for which the TVM target '{details['target']}' holds; "
+        "--tvm-target names another"
+    )
+
+
+def _job(options: Options, cut: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "executor": options.tvm_executor,
         "target": options.tvm_target,
         "opt_level": options.tvm_opt_level,
         "disabled_passes": list(options.tvm_disabled_passes),
         "cc": options.tvm_cc,
         "border": list(cut),
     }
-    details = work(job, static.model, folder, python)
-    inputs, outputs = ports(static)
-    return Lowered(
-        path=folder / "model.so",
-        inputs=inputs,
-        outputs=outputs,
-        nms=tuple(
-            _lowered(call, tensor_types(static.model)) for call in static_nms.calls(static.model)
-        ),
-        assumptions=(
-            f"it runs on a processor for which the TVM target '{details['target']}' holds; "
-            "--tvm-target names another",
-        ),
-        border=cut,
-        tail=folder / "tail.json" if cut else None,
-        network=folder / "network.json" if cut else None,
-        details={**details, "executor": "graph"},
-    )
 
 
 def work(

@@ -39,10 +39,11 @@ def main(path: Path) -> None:
             _answer(answers, {}, made)
 
 
-def _load(path: Path) -> tuple[list[str], Run]:
-    """Names of the outputs, and what runs it.
+def _load(path: Path) -> tuple[list[str] | None, Run]:
+    """Names of the outputs, None where the library does not know them, and what runs it.
 
-    A `.so` is a whole artifact; a `.json` is a graph over the library that it names.
+    A `.json` is a graph over the library that it names; anything else is a library, for the graph
+    executor or for the virtual machine.
     """
     import tvm
     from tvm.contrib import graph_executor
@@ -56,6 +57,8 @@ def _load(path: Path) -> tuple[list[str], Run]:
                 module.set_input(name, value)
     else:
         library = tvm.runtime.load_module(str(path), "so")
+        if library.type_key == "VMExecutable":
+            return None, _virtual_machine(library)
         text = library["get_graph_json"]()
         module = graph_executor.GraphModule(library["default"](tvm.cpu()))
     names = [str(name) for name in _notes(text)["outputs"]]
@@ -69,6 +72,22 @@ def _load(path: Path) -> tuple[list[str], Run]:
         return [module.get_output(index).numpy() for index in range(len(names))]
 
     return names, run
+
+
+def _virtual_machine(library: Any) -> Run:
+    import tvm
+    from tvm.runtime import vm
+
+    executable = vm.Executable(library)
+    machine = vm.VirtualMachine(executable, tvm.cpu())
+    names = [str(name) for name in executable.get_function_params("main")]
+
+    def run(inputs: dict[str, Any]) -> list[Any]:
+        machine.set_input("main", *(inputs[name] for name in names))
+        made = machine.run()
+        return [made.numpy()] if hasattr(made, "numpy") else [part.numpy() for part in made]
+
+    return run
 
 
 def _notes(text: str) -> Any:

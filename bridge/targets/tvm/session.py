@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from bridge.errors import LoweringError
 from bridge.targets.base import Array
-from bridge.targets.tvm import child, elf, wire
+from bridge.targets.tvm import child, dynamic, elf, wire
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 600.0
@@ -47,7 +47,8 @@ class TvmSession:
         )
         try:
             header, _ = self._receive(_START_SECONDS)
-            self._outputs: list[str] = header["outputs"]
+            self._outputs: list[str] | None = header["outputs"]
+            self._noted = dynamic.noted(path) if self._outputs is None else ()
         except BaseException:
             self._stop(at_once=True)
             raise
@@ -68,6 +69,8 @@ class TvmSession:
             self._process.wait(_GOODBYE_SECONDS)
             raise self._failure() from None
         _, arrays = self._receive(self._seconds)
+        if self._outputs is None:
+            return dynamic.padded(self._noted, arrays)
         return dict(zip(self._outputs, arrays, strict=True))
 
     def close(self) -> None:
