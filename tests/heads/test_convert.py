@@ -1,6 +1,5 @@
 """Headless models from file to artifact: what the README lists is found there, too."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from bridge.artifact import load
 from bridge.completion import Completion
-from bridge.heads import HeadOptions, complete
+from bridge.heads import complete
 from bridge.options import NmsForm, Options
 from bridge.pipeline import Checks, convert
 from bridge.preprocess import ChannelOrder, InputDtype, InputLayout, PreprocessOptions
@@ -140,14 +139,3 @@ def test_camera_bytes_into_tflite(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found["classes"], expected["classes"])
             np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
             np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [HeadOptions(), HeadOptions(class_agnostic=True)])
-def test_what_the_head_adds_is_little(options: HeadOptions, tmp_path: Path) -> None:
-    """YOLOX-nano with its suppression inside: at most 1.10 times its headless latency."""
-    from scripts.bench_heads import ratio
-
-    case = next(case for case in CASES if case.head == "yolox")
-    options = replace(options, score_threshold=case.score, iou_threshold=case.iou)
-    assert ratio(SHARED / "models" / case.file, case.head, options, tmp_path) < 1.10
