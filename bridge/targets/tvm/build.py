@@ -198,9 +198,8 @@ def _relay_build(module: Any, target: Any, settings: Settings) -> Any:
 
     try:
         with target, context():
-            module = passes.InferType()(module)
-            for step in chosen:
-                module = passes.InferType()(step(module))
+            # Sequential types the graph where a pass asks for it, not after each.
+            module = tvm.transform.Sequential([*chosen, passes.InferType()])(module)
         module = fold_constants(module)
         with context(*_FIRST):
             return relay.build(module, target)

@@ -40,27 +40,12 @@ def main(path: Path) -> None:
 
 
 def _load(path: Path) -> tuple[list[str] | None, Run]:
-    """Names of the outputs, None where the library does not know them, and what runs it.
-
-    A `.json` is a graph over the library that it names; anything else is a library, for the graph
-    executor or for the virtual machine.
-    """
-    import tvm
-    from tvm.contrib import graph_executor
-
-    if path.suffix == ".json":
-        text = path.read_text(encoding="utf-8")
-        library = tvm.runtime.load_module(str(path.parent / _notes(text)["library"]))
-        module = graph_executor.create(text, library, tvm.cpu())
-        for name, value in library["get_graph_params"]().items():
-            if module.get_input_index(name) >= 0:
-                module.set_input(name, value)
-    else:
-        library = tvm.runtime.load_module(str(path), "so")
+    """Names of the outputs, None where the library does not know them, and what runs it."""
+    if path.suffix != ".json":
+        library = _library(path)
         if library.type_key == "VMExecutable":
             return None, _virtual_machine(library)
-        text = library["get_graph_json"]()
-        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module, text = graph_module(path)
     names = [str(name) for name in _notes(text)["outputs"]]
 
     def run(inputs: dict[str, Any]) -> list[Any]:
@@ -72,6 +57,36 @@ def _load(path: Path) -> tuple[list[str] | None, Run]:
         return [module.get_output(index).numpy() for index in range(len(names))]
 
     return names, run
+
+
+def graph_module(path: Path) -> tuple[Any, str]:
+    """A graph executor and its JSON.
+
+    Args:
+        path: a library, or the JSON of a part that names its library.
+    """
+    import tvm
+    from tvm.contrib import graph_executor
+
+    if path.suffix != ".json":
+        library = _library(path)
+        return graph_executor.GraphModule(library["default"](tvm.cpu())), library[
+            "get_graph_json"
+        ]()
+    text = path.read_text(encoding="utf-8")
+    library = _library(path.parent / _notes(text)["library"])
+    module = graph_executor.create(text, library, tvm.cpu())
+    for name, value in library["get_graph_params"]().items():
+        if module.get_input_index(name) >= 0:
+            module.set_input(name, value)
+    return module, text
+
+
+def _library(path: Path) -> Any:
+    import tvm
+
+    # By its kind, not by the end of its name: a `.so.mismatch` is one as well.
+    return tvm.runtime.load_module(str(path), "so")
 
 
 def _virtual_machine(library: Any) -> Run:

@@ -43,7 +43,7 @@ def _run(folder: Path) -> dict[str, Any]:
     job = json.loads((folder / JOB).read_text(encoding="utf-8"))
     # Without this, every build asks a server for tuned schedules.
     os.environ["TOPHUB_LOCATION"] = "NONE"
-    _give_back_onnx_mapping()
+    give_back_onnx_mapping()
     from bridge.targets.tvm import build, vm
 
     settings = build.Settings(
@@ -58,8 +58,8 @@ def _run(folder: Path) -> dict[str, Any]:
     return build.build(model, tuple(job["border"]), settings, folder)
 
 
-def _give_back_onnx_mapping() -> None:
-    """`onnx.mapping` is gone from onnx, and relay's own importer still asks for it."""
+def give_back_onnx_mapping() -> None:
+    """Put the module `onnx.mapping` back: onnx lost it, and relay's own importer asks for it."""
     if hasattr(onnx, "mapping"):
         return
     table = {}
