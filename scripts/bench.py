@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scripts import bench_heads, bench_surgery, bench_tflite
+from scripts import bench_heads, bench_surgery, bench_tflite, bench_tvm
 from scripts.bench_tflite import SHARED
 
 
@@ -21,6 +21,7 @@ def main(
         bench_tflite.table,
         lambda: bench_surgery.table(exports),
         lambda: bench_heads.table(SHARED / "models" / "yolox-nano-416.onnx"),
+        lambda: bench_tvm.table(exports),
     )
     texts = []
     for part in parts:
