@@ -19,7 +19,7 @@ from bridge.targets.tvm import heap as order
 from bridge.targets.tvm.heap import cell, int32, int64
 
 # Scores looked at together: one of them above the threshold makes the whole block worth reading.
-_BLOCK = 64
+_BLOCK = 16
 # Kept boxes compared at once: one vector of float32 on AVX2, two on NEON.
 _LANES = 8
 # Below this many scores a parallel region costs more than it saves.
@@ -187,25 +187,31 @@ def _overlaps_a_kept_one(
     ib: Any, at: _Buffers, row: Any, box: Any, number_kept: Any, iou_threshold: float
 ) -> Any:
     """A cell that is not zero where the box overlaps a kept one by more than the threshold."""
-    zero = tir.const(0, "float32")
-    limit = tir.const(iou_threshold, "float32")
     hit = cell(ib, "int32", "hit", int32(0))
     block = cell(ib, "int32", "block", int32(0))
+    zero, limit = (_lanes(tir.const(value, "float32")) for value in (0.0, iou_threshold))
+    mine = [_lanes(box[i]) for i in range(5)]
     with ib.while_loop(tir.all(block[0] * _LANES < number_kept[0], hit[0] == 0)):
-        with ib.for_range(0, _LANES, name="lane") as lane:
-            low_0, low_1, high_0, high_1, area = (at.kept[row, block[0], i, lane] for i in range(5))
-            side_0 = tir.max(zero, tir.min(box[2], high_0) - tir.max(box[0], low_0))
-            side_1 = tir.max(zero, tir.min(box[3], high_1) - tir.max(box[1], low_1))
-            shared = fence(side_0 * side_1)
-            union = box[4] + area - shared
-            # A kept box without area, such as the filling of a block, suppresses nothing.
-            suppressed = [shared > zero, area > zero, box[4] > zero, union > zero]
-            over = tir.Cast("int32", shared / union > limit)
-            for condition in suppressed:
-                over = over & tir.Cast("int32", condition)
-            hit[0] = hit[0] | over
+        low_0, low_1, high_0, high_1, area = (
+            at.kept[row, block[0], i, tir.Ramp(int32(0), int32(1), _LANES)] for i in range(5)
+        )
+        side_0 = tir.max(zero, tir.min(mine[2], high_0) - tir.max(mine[0], low_0))
+        side_1 = tir.max(zero, tir.min(mine[3], high_1) - tir.max(mine[1], low_1))
+        shared = fence(side_0 * side_1)
+        union = mine[4] + area - shared
+        over = tir.Cast(f"int32x{_LANES}", shared / union > limit)
+        # A kept box without area, such as the filling of a block, suppresses nothing.
+        for positive in (shared, area, mine[4], union):
+            over = over & tir.Cast(f"int32x{_LANES}", positive > zero)
+        hit[0] = tir.call_llvm_pure_intrin(
+            "int32", "llvm.vector.reduce.or", tir.const(1, "uint32"), over
+        )
         block[0] = block[0] + 1
     return hit
+
+
+def _lanes(value: Any) -> Any:
+    return tir.Broadcast(value, _LANES)
 
 
 def _keep(ib: Any, at: _Buffers, row: Any, box: Any, position: Any) -> None:
