@@ -122,7 +122,7 @@ def convert(
         BridgeError: as `bridge.errors` lists; a mismatch is a result, see `Result.check`.
     """
     options, checks = options or Options(), checks or Checks()
-    target = table.find(to)
+    target = table.find(to, options)
     path = _output(Path(model), target, output)
     missing = target.missing(options)
     if missing and not dry_run:

@@ -1,6 +1,9 @@
 """The targets, in the order in which help and doctor list them."""
 
+from dataclasses import replace
+
 from bridge.errors import UsageError
+from bridge.options import Options
 from bridge.targets.base import Target
 from bridge.targets.onnx_file import ONNX
 from bridge.targets.tflite import TFLITE
@@ -9,12 +12,18 @@ from bridge.targets.tvm import TVM
 TARGETS: tuple[Target, ...] = (ONNX, TFLITE, TVM)
 
 
-def find(name: str) -> Target:
+def find(name: str, options: Options | None = None) -> Target:
     """The target that `--to` names.
+
+    Args:
+        name: of it.
+        options: what of them holds for running an artifact as well: the interpreter that has TVM.
 
     Raises:
         UsageError: there is none of that name.
     """
+    if name == TVM.name and options is not None and options.tvm_python is not None:
+        return replace(TVM, python=options.tvm_python)
     for target in TARGETS:
         if target.name == name:
             return target

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from onnx import parser
 from bridge import static_nms
 from bridge.errors import LoweringError, TargetMissingError
 from bridge.options import Options
+from bridge.targets import table
 from bridge.targets.base import Lowered
 from bridge.targets.tvm import TVM
 from bridge.targets.tvm.session import TvmSession
@@ -266,7 +266,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_another_interpreter_needs_no_bridge_of_its_own(tmp_path: Path) -> None:
     """Here: this one through a link, from a folder that knows nothing of bridge."""
-    target = replace(TVM, python=Path(sys.executable))
+    target = table.find("tvm", Options(tvm_python=Path(sys.executable)))
     made = target.lower(static(_detector()), Options(), tmp_path)
     with target.open(made.path) as session:
         assert _same(judge(_reference())(_image()), session.run(_image()))
