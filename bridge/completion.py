@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bridge.heads import HeadOptions, complete
 from bridge.model import Source, save
-from bridge.options import BoxLayout, NmsForm, Options
+from bridge.options import BoxLayout, BoxUnits, NmsForm, Options
 from bridge.preprocess import InputLayout, PreprocessOptions, add_preprocessing
 
 
@@ -16,16 +16,19 @@ class Completion:
     Attributes:
         head: name of a built-in head or path of a head file, for a model without a suppression.
         preprocess: what happens to the image input inside the graph.
+        box_units: what the boxes that come out count; None leaves them as they are.
     """
 
     head: str | None = None
     head_options: HeadOptions = field(default_factory=HeadOptions)
     preprocess: PreprocessOptions = field(default_factory=PreprocessOptions)
+    box_units: BoxUnits | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is added."""
-        return self.head is None and self.preprocess == PreprocessOptions()
+        untouched = self.preprocess == PreprocessOptions() and self.box_units is None
+        return self.head is None and untouched
 
 
 def completed(

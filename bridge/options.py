@@ -26,6 +26,55 @@ class NmsForm(StrEnum):
     POSTPROCESS = "postprocess"
 
 
+class Quantize(StrEnum):
+    """What of a TFLite network becomes narrow; the tail stays float32 in all forms.
+
+    `weights`: int8 weights, float32 arithmetic. `dynamic`: int8 weights, activations quantised as
+    they come. `int8`: weights and activations int8, ranges from calibration. `fp16`: float16
+    weights, float32 arithmetic.
+    """
+
+    NONE = "none"
+    WEIGHTS = "weights"
+    DYNAMIC = "dynamic"
+    INT8 = "int8"
+    FP16 = "fp16"
+
+
+class BoxUnits(StrEnum):
+    """What the coordinates of the boxes that come out count."""
+
+    PIXELS = "pixels"
+    FRACTIONS = "fractions"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the network of a TFLite file is quantised.
+
+    Attributes:
+        calibrate: a folder of photos, or an `.npz` file of arrays by input name; int8 needs it.
+        keep_float: names of source nodes, `*` for any characters, whose layers stay float32.
+        report: a file that gets, as JSON, what quantising each layer alone costs.
+        python: the interpreter that has ai-edge-quantizer; None looks for the environment that
+            `make setup-quantize` makes.
+    """
+
+    form: Quantize = Quantize.NONE
+    calibrate: Path | None = None
+    keep_float: tuple[str, ...] = ()
+    report: Path | None = None
+    python: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """What the application does to RGB 0..255 before it feeds: `(x - mean) / std` per channel."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of one conversion; names and meaning as in `bridge.run --help`.
@@ -37,6 +86,10 @@ class Options:
         box_layout: declared corner order; None means: only what the graph itself tells.
         class_aware: turn the coordinate trick of `batched_nms` into one class-aware suppression.
         keep_nchw: TFLite only; 4-D image inputs stay NCHW.
+        quantization: TFLite only.
+        labels: TFLite only; a text file with the name of a class on each line, for the metadata.
+        normalization: what stays outside the graph: photos are fed so, and the metadata of a
+            TFLite file says so. None: nothing is known.
         tvm_target: an LLVM target string; None means this machine's CPU.
     """
 
@@ -47,6 +100,9 @@ class Options:
     class_aware: bool = False
     nms: NmsForm = NmsForm.AUTO
     keep_nchw: bool = False
+    quantization: Quantization = field(default_factory=Quantization)
+    labels: Path | None = None
+    normalization: Normalization | None = None
     tvm_target: str | None = None
     tvm_opt_level: int = 3
     tvm_disabled_passes: tuple[str, ...] = ()

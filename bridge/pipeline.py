@@ -36,11 +36,18 @@ PLANNED = "planned"
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What the golden check feeds beside the generated inputs, or that it is skipped."""
+    """What the golden check feeds beside the generated inputs, or that it is skipped.
+
+    Attributes:
+        ground_truth: COCO JSON of what is on the `images`, by file name; quantised files only.
+        max_ap_drop: the average precision that a quantised file may lose.
+    """
 
     images: tuple[Path, ...] = ()
     inputs: Path | None = None
     skip: bool = False
+    ground_truth: Path | None = None
+    max_ap_drop: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +24,26 @@ from bridge.command import (
 from bridge.completion import Completion
 from bridge.errors import UsageError
 from bridge.heads import HeadOptions
-from bridge.options import BoxLayout, NmsForm, Options
+from bridge.options import (
+    BoxLayout,
+    BoxUnits,
+    NmsForm,
+    Normalization,
+    Options,
+    Quantization,
+    Quantize,
+)
 from bridge.pipeline import Checks, Result, convert
 from bridge.preprocess import ChannelOrder, InputDtype, InputLayout, PreprocessOptions
 
 AUTO = "auto"
+
+
+class Normalize(StrEnum):
+    """Where `--mean` and `--std` are applied."""
+
+    GRAPH = "graph"
+    OUTSIDE = "outside"
 
 
 def run(
@@ -54,6 +71,35 @@ def run(
         bool, typer.Option(help="turn batched_nms' coordinate trick into one class-aware NMS")
     ] = False,
     keep_nchw: Annotated[bool, typer.Option(help="TFLite: image inputs stay NCHW")] = False,
+    quantize: Annotated[
+        Quantize, typer.Option(help="TFLite: what of the network becomes narrow")
+    ] = Quantize.NONE,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="int8: a folder of photos, or arrays by input name (.npz)")
+    ] = None,
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(help="quantised: a source node (or pattern) whose layer stays float32"),
+    ] = None,
+    quantize_report: Annotated[
+        Path | None, typer.Option(help="write there as JSON what quantising each layer costs")
+    ] = None,
+    quantize_python: Annotated[
+        Path | None, typer.Option(help="interpreter that has ai-edge-quantizer")
+    ] = None,
+    ground_truth: Annotated[
+        Path | None, typer.Option(help="quantised: what is on the --images, as COCO JSON")
+    ] = None,
+    max_ap_drop: Annotated[
+        float | None,
+        typer.Option(min=0, help="quantised: average precision that may be lost  [0.01]"),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="TFLite: class names, one a line, for the metadata")
+    ] = None,
+    box_units: Annotated[
+        BoxUnits | None, typer.Option(help="what box coordinates count; default: as they are")
+    ] = None,
     images: Annotated[
         list[Path] | None, typer.Option(help="photos or folders of photos to check with")
     ] = None,
@@ -91,8 +137,11 @@ def run(
         int | None, typer.Option(help="head: candidates that meet the suppression; 0 is all")
     ] = None,
     input_dtype: Annotated[InputDtype | None, typer.Option(help="what is fed")] = None,
-    mean: Annotated[str, typer.Option(help="subtracted in the graph: 127 or 104,116,124")] = "",
-    std: Annotated[str, typer.Option(help="divided by in the graph: 128 or 57,57,58")] = "",
+    mean: Annotated[str, typer.Option(help="subtracted from bytes: 127 or 104,116,124")] = "",
+    std: Annotated[str, typer.Option(help="divided by after it: 128 or 57,57,58")] = "",
+    normalize: Annotated[
+        Normalize, typer.Option(help="where --mean and --std are applied: in the graph, or outside")
+    ] = Normalize.GRAPH,
     channel_order: Annotated[
         ChannelOrder, typer.Option(help="what the network was trained on; RGB is fed")
     ] = ChannelOrder.RGB,
@@ -113,6 +162,13 @@ def run(
     """Convert MODEL and check every result against onnxruntime on the untouched model."""
     _log(verbose=verbose, quiet=quiet)
     with exit_on_error():
+        preprocess = PreprocessOptions(
+            input_dtype=input_dtype,
+            mean=parse_numbers("mean", mean),
+            std=parse_numbers("std", std),
+            channel_order=channel_order,
+            input_layout=input_layout,
+        )
         options = Options(
             max_detections=max_detections,
             input_shapes=dict(map(parse_shape, input_shape or ())),
@@ -121,6 +177,15 @@ def run(
             class_aware=class_aware,
             nms=nms,
             keep_nchw=keep_nchw,
+            quantization=Quantization(
+                form=quantize,
+                calibrate=calibrate,
+                keep_float=tuple(keep_float or ()),
+                report=quantize_report,
+                python=quantize_python,
+            ),
+            labels=labels,
+            normalization=_outside(preprocess, normalize),
             tvm_target=tvm_target,
             tvm_opt_level=tvm_opt_level,
             tvm_disabled_passes=tuple(tvm_disable_pass or ()),
@@ -137,15 +202,16 @@ def run(
                 pre_nms_top_k=pre_nms_top_k,
                 overrides=tuple(head_option or ()),
             ),
-            preprocess=PreprocessOptions(
-                input_dtype=input_dtype,
-                mean=parse_numbers("mean", mean),
-                std=parse_numbers("std", std),
-                channel_order=channel_order,
-                input_layout=input_layout,
-            ),
+            preprocess=_inside(preprocess, normalize),
+            box_units=box_units,
         )
-        checks = Checks(images=tuple(images or ()), inputs=inputs, skip=no_verify)
+        checks = Checks(
+            images=tuple(images or ()),
+            inputs=inputs,
+            skip=no_verify,
+            ground_truth=ground_truth,
+            max_ap_drop=max_ap_drop,
+        )
         with report.progress(quiet=quiet) as stage:
             result = convert(
                 model,
@@ -160,6 +226,20 @@ def run(
             )
         _tell(result, report_file, as_json=as_json, quiet=quiet, verbose=verbose)
         result.check()
+
+
+def _inside(preprocess: PreprocessOptions, normalize: Normalize) -> PreprocessOptions:
+    """What of the preprocessing goes into the graph."""
+    return preprocess if normalize is Normalize.GRAPH else replace(preprocess, mean=(), std=())
+
+
+def _outside(preprocess: PreprocessOptions, normalize: Normalize) -> Normalization | None:
+    """What the application still does to its bytes; None where nothing was said about it."""
+    mean, std = preprocess.mean or (0.0,), preprocess.std or (1.0,)
+    if normalize is Normalize.OUTSIDE:
+        return Normalization(mean, std)
+    told = preprocess.mean or preprocess.std or preprocess.input_dtype is InputDtype.UINT8
+    return Normalization() if told else None
 
 
 def _tell(
