@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from bridge.model import digest
 from bridge.options import Options
 from bridge.static_model import Rows
 from bridge.targets import table
-from bridge.targets.base import Array, LoweredNms, Port, Session, Target
+from bridge.targets.base import Array, Closing, LoweredNms, Port, Session, Target
 
 MISMATCH = ".mismatch"
 
@@ -170,7 +169,7 @@ def _parts(*paths: Path) -> Iterator[tuple[Path, ...]]:
                 part.unlink()
 
 
-class Detector:
+class Detector(Closing):
     """An artifact that is fed and read as the source model was: names, layouts, real rows only."""
 
     def __init__(self, session: Session, manifest: Manifest) -> None:
@@ -196,17 +195,6 @@ class Detector:
     def close(self) -> None:
         """Free what the target holds."""
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def load(path: str | os.PathLike[str], *, threads: int = 1) -> Detector:
@@ -341,6 +329,7 @@ def _nms_entry(nms: LoweredNms) -> dict[str, object]:
         "score_threshold": nms.score_threshold,
         "exact": nms.exact,
         "because": nms.because,
+        "candidates": nms.candidates,
     }
 
 
@@ -412,4 +401,5 @@ def _nms(entry: Mapping[str, Any]) -> LoweredNms:
         score_threshold=-math.inf if threshold is None else threshold,
         exact=entry["exact"],
         because=entry["because"],
+        candidates=entry.get("candidates"),
     )

@@ -96,23 +96,29 @@ class Lowered:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
-class Session(Protocol):
-    """A loaded artifact. Feeds and results use the artifact's names, layouts and padding."""
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by name for one set of inputs."""
+class Closing(Protocol):
+    """What holds something until it is closed, or until the `with` block around it ends."""
 
     def close(self) -> None:
-        """Free what the session holds (a process, a mapped file)."""
+        """Free what is held (a process, a mapped file)."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        self.close()
+
+
+class Session(Closing, Protocol):
+    """A loaded artifact. Feeds and results use the artifact's names, layouts and padding."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by name for one set of inputs."""
 
 
 class Target(Protocol):

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import onnxruntime
 
@@ -11,10 +9,10 @@ from bridge import static_nms
 from bridge.errors import LoweringError
 from bridge.options import Options
 from bridge.static_model import StaticModel, tensor_types
-from bridge.targets.base import Array, Lowered, LoweredNms, ports
+from bridge.targets.base import Array, Lowered, LoweredNms, Session, ports
 
 
-class OnnxSession:
+class OnnxSession(Session):
     """A static ONNX file under onnxruntime, graph optimisations off: bits stay comparable."""
 
     def __init__(self, path: Path) -> None:
@@ -34,17 +32,6 @@ class OnnxSession:
 
     def close(self) -> None:
         """Nothing to free: the session goes with the object."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class OnnxTarget:

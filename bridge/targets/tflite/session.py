@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from bridge.targets.base import Array
+from bridge.targets.base import Array, Session
 from bridge.targets.tflite.schema import SIGNATURE
 from bridge.targets.tflite.silence import quiet
 
 
-class TfliteSession:
+class TfliteSession(Session):
     """An artifact in the LiteRT interpreter.
 
     Names are looked up in the signature and tensors set by index: `SignatureRunner` takes names as
@@ -38,14 +36,3 @@ class TfliteSession:
     def close(self) -> None:
         """Free the interpreter and the mapped file; the session runs no more."""
         self._interpreter = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,11 +8,10 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bridge.errors import LoweringError
-from bridge.targets.base import Array
+from bridge.targets.base import Array, Session
 from bridge.targets.tvm import child, dynamic, elf, wire
 
 _START_SECONDS = 120.0
@@ -20,7 +19,7 @@ _RUN_SECONDS = 600.0
 _GOODBYE_SECONDS = 5.0
 
 
-class TvmSession:
+class TvmSession(Session):
     """See `targets.base.Session`. Not for use from several threads at once."""
 
     def __init__(
@@ -76,17 +75,6 @@ class TvmSession:
     def close(self) -> None:
         """End the process."""
         self._stop(at_once=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _receive(self, seconds: float) -> tuple[dict[str, Any], list[Any]]:
         deadline = time.monotonic() + seconds
