@@ -90,6 +90,8 @@ class Options:
         labels: TFLite only; a text file with the name of a class on each line, for the metadata.
         normalization: what stays outside the graph: photos are fed so, and the metadata of a
             TFLite file says so. None: nothing is known.
+        box_units: TFLite only; what the boxes that come out count, for the metadata. None: nothing
+            is known.
         tvm_target: an LLVM target string; None means this machine's CPU.
     """
 
@@ -103,6 +105,7 @@ class Options:
     quantization: Quantization = field(default_factory=Quantization)
     labels: Path | None = None
     normalization: Normalization | None = None
+    box_units: BoxUnits | None = None
     tvm_target: str | None = None
     tvm_opt_level: int = 3
     tvm_disabled_passes: tuple[str, ...] = ()

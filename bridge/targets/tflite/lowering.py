@@ -14,7 +14,7 @@ from bridge.options import NmsForm, Options
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array, Lowered, LoweredNms, Port, ports
-from bridge.targets.tflite import postprocess, suppression
+from bridge.targets.tflite import metadata, postprocess, suppression
 from bridge.targets.tflite.cut import Cut, cut, images
 from bridge.targets.tflite.flatbuffer import Builder, Tensor
 from bridge.targets.tflite.form import Form, own_outputs
@@ -31,11 +31,14 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
     """See `TfliteTarget.lower`."""
     form = _form(static, options)
     plan = _Plan.of(form, keep_nchw=options.keep_nchw)
+    inputs = tuple(_input(port, plan) for port in ports(static)[0])
+    described = metadata.describe(inputs, form, options)
     files, nms = _files(plan)
+    if described is not None:
+        files["model"] = metadata.attach(files["model"], described)
     paths = {name: workdir / f"{name}.tflite" for name in files}
     for name, content in files.items():
         paths[name].write_bytes(content)
-    inputs = tuple(_input(port, plan) for port in ports(static)[0])
     _check(paths, inputs, form.outputs)
     return Lowered(
         path=paths["model"],
@@ -43,7 +46,7 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         outputs=form.outputs,
         nms=(*nms, *form.nms),
         assumptions=(*form.assumptions, *_bounds(nms)),
-        warnings=form.warnings,
+        warnings=(*form.warnings, *_unusable(described)),
         border=plan.cut.border if "tail" in paths else (),
         tail=paths.get("tail"),
         network=paths.get("network"),
@@ -51,6 +54,13 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         rounding=form.rounding,
         details={"network_nodes": len(plan.cut.network), "tail_nodes": len(plan.cut.tail)},
     )
+
+
+def _unusable(described: metadata.Metadata | None) -> tuple[str, ...]:
+    """Who asks for labels learns whether a client that goes by metadata can do without more."""
+    if described is None or described.missing is None:
+        return ()
+    return (f"MediaPipe Tasks will not take this file as a detector: {described.missing}",)
 
 
 def _bounds(nms: Sequence[LoweredNms]) -> tuple[str, ...]:
@@ -66,7 +76,7 @@ def _bounds(nms: Sequence[LoweredNms]) -> tuple[str, ...]:
 def _form(static: StaticModel, options: Options) -> Form:
     if options.nms is NmsForm.POSTPROCESS:
         return postprocess.form(static, options)
-    return own_outputs(static)
+    return own_outputs(static, options)
 
 
 @dataclass(frozen=True, slots=True)
