@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import onnx
+
+from bridge.box_units import rescale
+from bridge.errors import UsageError
 from bridge.heads import HeadOptions, complete
 from bridge.model import Source, save
 from bridge.options import BoxLayout, BoxUnits, NmsForm, Options
@@ -17,18 +21,21 @@ class Completion:
         head: name of a built-in head or path of a head file, for a model without a suppression.
         preprocess: what happens to the image input inside the graph.
         box_units: what the boxes that come out count; None leaves them as they are.
+        source_box_units: what they count in the source. None: pixels behind a head, and otherwise
+            the unit that `box_units` is not.
     """
 
     head: str | None = None
     head_options: HeadOptions = field(default_factory=HeadOptions)
     preprocess: PreprocessOptions = field(default_factory=PreprocessOptions)
     box_units: BoxUnits | None = None
+    source_box_units: BoxUnits | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is added."""
-        untouched = self.preprocess == PreprocessOptions() and self.box_units is None
-        return self.head is None and untouched
+        declared = (self.box_units, self.source_box_units) != (None, None)
+        return self.head is None and self.preprocess == PreprocessOptions() and not declared
 
 
 def completed(
@@ -58,14 +65,42 @@ def completed(
         # The head has a bound of its own, fixed every dimension, and puts x before y.
         options = replace(options, max_detections=None, input_shapes={}, box_layout=BoxLayout.XYXY)
         added.append(f"the source ends in raw outputs: head {completion.head} was attached")
+    model, options, told = _in_units(model, completion, options)
+    added += told
     if completion.preprocess != PreprocessOptions():
         fed = add_preprocessing(model, completion.preprocess)
-        options = _laid_as_fed(options, completion.preprocess, model is source.model)
+        options = _laid_as_fed(options, completion.preprocess, completion.head is None)
         model = fed
         added.append(f"preprocessing is inside: {_describe(completion.preprocess)}")
+    if model is source.model:
+        return source, options, tuple(added)
     path = workdir / source.path.name
     save(model, path)
     return Source(path, source.digest, model), options, tuple(added)
+
+
+def _in_units(
+    model: onnx.ModelProto, completion: Completion, options: Options
+) -> tuple[onnx.ModelProto, Options, tuple[str, ...]]:
+    """Boxes in the unit that is wanted, and options that say which it is."""
+    wanted, given = completion.box_units, completion.source_box_units
+    if completion.head is not None:
+        if given is BoxUnits.FRACTIONS:
+            raise UsageError(
+                "--source-box-units fractions: the boxes of a head come in pixels; what the "
+                "network gives is said by --head-option box.units=fractions"
+            )
+        given = BoxUnits.PIXELS
+    if wanted is None or wanted is given:
+        return model, replace(options, box_units=wanted or given), ()
+    scaled = rescale(
+        model,
+        wanted,
+        shapes=options.input_shapes,
+        layout=options.box_layout,
+        known=given is not None,
+    )
+    return scaled.model, replace(options, box_units=wanted), scaled.assumptions
 
 
 def _laid_as_fed(options: Options, preprocess: PreprocessOptions, own_dims: bool) -> Options:

@@ -100,6 +100,10 @@ def run(
     box_units: Annotated[
         BoxUnits | None, typer.Option(help="what box coordinates count; default: as they are")
     ] = None,
+    source_box_units: Annotated[
+        BoxUnits | None,
+        typer.Option(help="what they count in MODEL; default: the unit that --box-units is not"),
+    ] = None,
     images: Annotated[
         list[Path] | None, typer.Option(help="photos or folders of photos to check with")
     ] = None,
@@ -204,6 +208,7 @@ def run(
             ),
             preprocess=_inside(preprocess, normalize),
             box_units=box_units,
+            source_box_units=source_box_units,
         )
         checks = Checks(
             images=tuple(images or ()),

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "bridge"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "options", "__init__"),
     ("command", "model", "detection", "static_nms", "static_model"),
-    ("surgery", "targets", "heads", "preprocess"),
+    ("surgery", "targets", "heads", "preprocess", "box_units"),
     ("verify", "artifact", "metadata", "completion", "pytorch"),
     ("pipeline",),
     ("report",),

@@ -126,14 +126,14 @@ def _pooled(flat: Flat, step: Step) -> Step | None:
     """A RoiAlign whose regions are chosen from the boxes that the suppression reads."""
     if not step.inputs or not step.inputs[0]:
         return None
-    boxes = set(_moved_from(flat, step.inputs[0]))
+    boxes = set(moved_from(flat, step.inputs[0]))
     for other in flat.steps:
-        if _is(other, "RoiAlign") and boxes & set(_moved_from(flat, other.inputs[1])):
+        if _is(other, "RoiAlign") and boxes & set(moved_from(flat, other.inputs[1])):
             return other
     return None
 
 
-def _moved_from(flat: Flat, value: int) -> Iterator[int]:
+def moved_from(flat: Flat, value: int) -> Iterator[int]:
     """The value and what it was picked from: only its data inputs, only operators that move."""
     pending, seen = [value], {value}
     for current in pending:
@@ -224,7 +224,7 @@ def _role(flat: Flat, number: int, value: Value) -> Role | None:
     last = value.shape[-1] if value.shape else None
     if kind == "f" and isinstance(last, int) and rank in (2, 3) and last >= 4:
         return Role.BOXES if last == 4 else Role.DETECTIONS
-    origins = [flat.origin.get(n) for n in _moved_from(flat, number)]
+    origins = [flat.origin.get(n) for n in moved_from(flat, number)]
     if kind in "iu" and any(_is(step, "Shape", "Size", "ReduceSum") for step in origins):
         return Role.COUNT
     if any(_is(step, "NonMaxSuppression") for step in origins):
@@ -236,7 +236,7 @@ def _role(flat: Flat, number: int, value: Value) -> Role | None:
 
 def _column(flat: Flat, number: int) -> int | None:
     """The column of the suppression's result that a value was picked from by one constant."""
-    for value in _moved_from(flat, number):
+    for value in moved_from(flat, number):
         step = flat.origin.get(value)
         if not _is(step, "Gather", "Slice") or step is None:
             continue
