@@ -62,11 +62,11 @@ class _Linker:
 
     def add(self, part: Part, number: int) -> None:
         """Append a part."""
-        model = generated.ModelT.InitFromPackedBuf(part.content, 0)
+        model = schema.unpack(part.content)
         if len(model.subgraphs) != 1:
             raise LoweringError(f"part {number} has {len(model.subgraphs)} subgraphs, not one")
         graph = model.subgraphs[0]
-        contents = [_content(buffer, part.content) for buffer in model.buffers]
+        contents = [buffer.content for buffer in model.buffers]
         positions = self._tensors(graph, part, number, contents)
         codes = [self._code(code) for code in model.operatorCodes]
         for operator in graph.operators or ():
@@ -86,7 +86,7 @@ class _Linker:
         positions: dict[int, int] = {}
         buffers: dict[int, int] = {}
         for index, tensor in enumerate(graph.tensors):
-            name = _text(tensor.name)
+            name = schema.text(tensor.name)
             public = part.names.get(name, name)
             if index in inputs and public in self.known:
                 self._fit(tensor, self.graph.tensors[self.known[public]], public, number)
@@ -123,7 +123,7 @@ class _Linker:
             )
 
     def _code(self, code: Any) -> int:
-        key = (_builtin(code), _text(code.customCode), int(code.version))
+        key = (_builtin(code), schema.text(code.customCode), int(code.version))
         if key[0] == CUSTOM and key[1] != ALLOWED:
             raise LoweringError(
                 f"onnx2tf wrote the custom operator {key[1]}, which no interpreter has; replace "
@@ -154,18 +154,13 @@ class _Linker:
             for index in (i for i in operator.inputs if i >= 0):
                 tensor = self.graph.tensors[index]
                 if index not in made and tensor.buffer == 0:
-                    raise LoweringError(f"{_text(tensor.name)} is read, and no operator makes it")
+                    raise LoweringError(
+                        f"{schema.text(tensor.name)} is read, and no operator makes it"
+                    )
             if doubled := made.intersection(operator.outputs):
-                name = _text(self.graph.tensors[min(doubled)].name)
+                name = schema.text(self.graph.tensors[min(doubled)].name)
                 raise LoweringError(f"{name} is made by two operators")
             made.update(int(i) for i in operator.outputs)
-
-
-def _content(buffer: Any, file: bytes) -> bytes | None:
-    """A buffer's bytes, also where they lie behind the flatbuffer; None where it has none."""
-    if buffer.offset and buffer.offset > 1:
-        return file[buffer.offset : buffer.offset + buffer.size]
-    return None if buffer.data is None else np.asarray(buffer.data, np.uint8).tobytes()
 
 
 def _builtin(code: Any) -> int:
@@ -179,7 +174,3 @@ def _shape(tensor: Any) -> list[int]:
 def _described(tensor: Any) -> str:
     names = {number: name for name, number in schema.TYPES.items()}
     return f"{names.get(tensor.type, tensor.type)}{_shape(tensor)}"
-
-
-def _text(value: bytes | str | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""

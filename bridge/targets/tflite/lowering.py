@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import onnx
 
-from bridge.errors import LoweringError
-from bridge.options import NmsForm, Options
+from bridge.errors import LoweringError, UsageError
+from bridge.options import NmsForm, Options, Quantize
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array, Lowered, LoweredNms, Port, ports
@@ -21,6 +21,7 @@ from bridge.targets.tflite.form import Form, own_outputs
 from bridge.targets.tflite.link import Part, link
 from bridge.targets.tflite.network import OUTPUT, Network, convert
 from bridge.targets.tflite.operators import Emitter
+from bridge.targets.tflite.quantise import Quantised, quantise
 from bridge.targets.tflite.session import TfliteSession
 
 TO_NHWC: Final = (0, 2, 3, 1)
@@ -33,7 +34,8 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
     plan = _Plan.of(form, keep_nchw=options.keep_nchw)
     inputs = tuple(_input(port, plan) for port in ports(static)[0])
     described = metadata.describe(inputs, form, options)
-    files, nms = _files(plan)
+    network = _network(plan, options)
+    files, nms = _files(plan, None if network is None else network.network)
     if described is not None:
         files["model"] = metadata.attach(files["model"], described)
     paths = {name: workdir / f"{name}.tflite" for name in files}
@@ -52,7 +54,12 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         network=paths.get("network"),
         reference=form.reference,
         rounding=form.rounding,
-        details={"network_nodes": len(plan.cut.network), "tail_nodes": len(plan.cut.tail)},
+        quantised=network is not None and network.narrow,
+        details={
+            "network_nodes": len(plan.cut.network),
+            "tail_nodes": len(plan.cut.tail),
+            **(network.details if network is not None else {}),
+        },
     )
 
 
@@ -139,12 +146,28 @@ def _input(port: Port, plan: _Plan) -> Port:
     return Port(port.name, port.dtype, shape, port.source_shape, TO_NHWC)
 
 
-def _files(plan: _Plan) -> tuple[dict[str, bytes], tuple[LoweredNms, ...]]:
+def _network(plan: _Plan, options: Options) -> Quantised | None:
+    """The converted network, narrow where that is asked for; None where all is tail.
+
+    Raises:
+        UsageError: something is to be narrow, and there is no network.
+    """
+    asked = options.quantization
+    if plan.cut.network:
+        return quantise(convert(plan.cut, plan.form.model, plan.types, plan.nhwc), asked)
+    if asked.form is not Quantize.NONE:
+        raise UsageError(
+            f"--quantize {asked.form}: nothing of this model is a network; its arithmetic decides "
+            "which detections there are, and stays float32"
+        )
+    return None
+
+
+def _files(plan: _Plan, network: Network | None) -> tuple[dict[str, bytes], tuple[LoweredNms, ...]]:
     """`model`, and where there is a network, `tail` and `network` apart; and the suppressions."""
-    if not plan.cut.network:
+    if network is None:
         content, nms = _tail(plan, lambda emitter: _declare(emitter, plan.inputs))
         return {"model": content}, nms
-    network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc)
     front = _front(plan, network)
     whole, nms = _tail(plan, lambda emitter: _receive(emitter, plan, network), plan.internal_output)
     outputs = {port.name: plan.internal_output(port.name) for port in plan.form.outputs}

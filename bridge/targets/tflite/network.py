@@ -25,6 +25,7 @@ from bridge.errors import LoweringError
 from bridge.static_model import TensorType
 from bridge.targets.tflite.cut import Cut
 from bridge.targets.tflite.fake_quantisation import as_float
+from bridge.targets.tflite.layers import Layer, layers
 from bridge.targets.tflite.resize import written_out
 from bridge.targets.tflite.silence import quiet
 
@@ -41,11 +42,13 @@ class Network:
         content: the flatbuffer; one output, `network`: all border tensors flat, end to end.
         inputs: tensor of the static model to its name in the flatbuffer, `input_0` and so on.
         border: the tensors of the static model that the output holds, in order.
+        layers: its operators, in order.
     """
 
     content: bytes
     inputs: Mapping[str, str]
     border: tuple[str, ...]
+    layers: tuple[Layer, ...]
 
 
 def convert(
@@ -68,7 +71,8 @@ def convert(
     copy = _Copy.of(cut.network, cut.network_inputs, border, constants, types)
     kept = [copy.inputs[name] for name in cut.network_inputs if name not in nhwc]
     content = _run_onnx2tf(copy, kept)
-    return Network(content, copy.inputs, border)
+    operators = layers(content, copy.model.graph.node, copy.originals)
+    return Network(content, copy.inputs, border, operators)
 
 
 # The copy
@@ -79,7 +83,8 @@ class _Copy:
     """The network as onnx2tf gets it: nodes `n0`, `n1`, ..., tensors `t0`, `t1`, ...
 
     Attributes:
-        originals: the node of the static model that each node of the copy comes from.
+        originals: the node of the static model that each node of the copy comes from; those of
+            the copy that lay the output flat come last, and from none.
     """
 
     model: onnx.ModelProto
@@ -192,7 +197,6 @@ class _Writer:
     def _append(self, node: onnx.NodeProto) -> None:
         node.name = f"n{len(self.nodes)}"
         self.nodes.append(node)
-        self.originals.append(node)
 
 
 def _value(name: str, type_: TensorType) -> onnx.ValueInfoProto:

@@ -87,6 +87,35 @@ def empty_model() -> Any:
     return model
 
 
+def unpack(content: bytes) -> Any:
+    """A `ModelT` of a file whose buffers are all `Buffer`, also those behind the flatbuffer."""
+    model = generated.ModelT.InitFromPackedBuf(content, 0)
+    model.buffers = [Buffer(_content(buffer, content)) for buffer in model.buffers]
+    return model
+
+
+def _content(buffer: Any, file: bytes) -> bytes | None:
+    """A buffer's bytes; None where it has none."""
+    if buffer.offset and buffer.offset > 1:
+        return file[buffer.offset : buffer.offset + buffer.size]
+    return None if buffer.data is None else np.asarray(buffer.data, np.uint8).tobytes()
+
+
+def kind(model: Any, operator: Any) -> str:
+    """What an operator of a `ModelT` is called in `BuiltinOperator`; its own name if custom."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    if number == generated.BuiltinOperator.CUSTOM:
+        return text(code.customCode)
+    names = vars(generated.BuiltinOperator).items()
+    return next(str(name) for name, value in names if value == number)
+
+
+def text(value: bytes | str | None) -> str:
+    """A name as the generated code has it: bytes where it was read from a file."""
+    return value.decode() if isinstance(value, bytes) else (value or "")
+
+
 def tensor(name: str, shape: tuple[int, ...], dtype: str, buffer: int) -> Any:
     """A `TensorT`; buffer 0 marks one that is computed."""
     result = generated.TensorT()

@@ -1,0 +1,148 @@
+"""Which nodes of the model each operator of a converted network stands for.
+
+onnx2tf names what it makes after the copy that it is given (`network._Copy`): `t12` is the copy's
+tensor, in whatever layout, `n7_input_nhwc` is what node n7 reads, `n7_output_nhwc` what it makes,
+`n7_conv_filter` its weights.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import onnx
+
+from bridge.targets.tflite import schema
+
+CHANNEL_AXIS: Final[Mapping[str, int]] = {
+    "CONV_2D": 0,
+    "DEPTHWISE_CONV_2D": 3,
+    "FULLY_CONNECTED": 0,
+    "TRANSPOSE_CONV": 0,
+}
+"""The operators that have weights, and the axis of these that counts output channels."""
+
+_WEIGHTS_AT: Final = 1
+_BIAS_AT: Final = {"TRANSPOSE_CONV": 3}
+"""Where it is not the third input."""
+
+_OF_NODE: Final = re.compile(r"n(\d+)_(input)?")
+_OF_TENSOR: Final = re.compile(r"t\d+|network(_part_\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An operator of a network.
+
+    Attributes:
+        kind: `CONV_2D`, ...
+        nodes: names of the nodes it computes, in order; an operator that prepares (PAD before
+            CONV_2D) has those of the operator that reads it.
+        output: what the flatbuffer calls its first output.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+    output: str
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: its first node."""
+        return self.nodes[0] if self.nodes else self.output
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it has weights, so that it is worth making narrow."""
+        return self.kind in CHANNEL_AXIS
+
+
+def layers(
+    content: bytes, copy: Sequence[onnx.NodeProto], originals: Sequence[onnx.NodeProto]
+) -> tuple[Layer, ...]:
+    """The operators of a network, in order.
+
+    Args:
+        content: the flatbuffer.
+        copy: the nodes `n0`, `n1`, ... that onnx2tf was given.
+        originals: the node of the model that each comes from; the last may come from none.
+    """
+    model = schema.unpack(content)
+    graph = model.subgraphs[0]
+    names = [schema.text(tensor.name) for tensor in graph.tensors]
+    kinds = [schema.kind(model, operator) for operator in graph.operators]
+    owners = _Owners.of(copy)
+    owned: list[list[int]] = []
+    for kind, operator in zip(kinds, graph.operators, strict=True):
+        wanted = [names[weights_of(operator)]] if kind in CHANNEL_AXIS else []
+        owned.append(owners.take([*wanted, *(names[i] for i in operator.outputs)]))
+    _lend(graph, owned)
+    return tuple(
+        Layer(
+            kind,
+            tuple(originals[i].name for i in nodes if i < len(originals)),
+            names[operator.outputs[0]],
+        )
+        for kind, operator, nodes in zip(kinds, graph.operators, owned, strict=True)
+    )
+
+
+def weights_of(operator: Any) -> int:
+    """The tensor that holds the weights of an operator that has some."""
+    return int(operator.inputs[_WEIGHTS_AT])
+
+
+def bias_of(model: Any, operator: Any) -> int | None:
+    """The tensor that holds the bias of an operator that has weights; None where it has none."""
+    place = _BIAS_AT.get(schema.kind(model, operator), 2)
+    index = int(operator.inputs[place]) if place < len(operator.inputs) else -1
+    return index if index >= 0 else None
+
+
+def _lend(graph: Any, owned: list[list[int]]) -> None:
+    """Give an operator without nodes those of the first that reads it."""
+    reader: dict[int, int] = {}
+    for place in reversed(range(len(owned))):
+        operator = graph.operators[place]
+        if not owned[place]:
+            readers = [reader[i] for i in operator.outputs if i in reader]
+            owned[place] = owned[min(readers)] if readers else []
+        reader.update((int(i), place) for i in operator.inputs)
+
+
+@dataclass(slots=True)
+class _Owners:
+    """The nodes of the copy that no operator has taken yet."""
+
+    copy: Sequence[onnx.NodeProto]
+    maker: Mapping[str, int]
+    free: set[int]
+
+    @classmethod
+    def of(cls, copy: Sequence[onnx.NodeProto]) -> "_Owners":
+        maker = {name: i for i, node in enumerate(copy) for name in node.output if name}
+        return cls(copy, maker, set(range(len(copy))))
+
+    def take(self, names: Sequence[str]) -> list[int]:
+        """The free nodes that tensors of the flatbuffer depend on; they are free no more."""
+        taken: list[int] = []
+        pending = [node for name in names for node in self._behind(name)]
+        while pending:
+            node = pending.pop()
+            if node in self.free:
+                self.free.remove(node)
+                taken.append(node)
+                reads = self.copy[node].input
+                pending += [self.maker[name] for name in reads if name in self.maker]
+        return sorted(taken)
+
+    def _behind(self, name: str) -> Iterator[int]:
+        """The node that a tensor of the flatbuffer comes from, by its name."""
+        if (found := _OF_NODE.match(name)) and int(found[1]) < len(self.copy):
+            if not found[2]:
+                yield int(found[1])
+                return
+            name = self.copy[int(found[1])].input[0]
+        elif found := _OF_TENSOR.match(name):
+            name = found[0]
+        if name in self.maker:
+            yield self.maker[name]
