@@ -9,7 +9,7 @@ from bridge.box_units import rescale
 from bridge.errors import UsageError
 from bridge.heads import HeadOptions, complete
 from bridge.model import Source, save
-from bridge.options import BoxLayout, BoxUnits, NmsForm, Options
+from bridge.options import BoxLayout, BoxUnits, Options
 from bridge.preprocess import InputLayout, PreprocessOptions, add_preprocessing
 
 
@@ -58,8 +58,8 @@ def completed(
             completion.head_options,
             max_detections=options.max_detections or completion.head_options.max_detections,
             input_shapes=options.input_shapes,
-            # The operator has four outputs, and none of them is for key points.
-            extras=options.nms is not NmsForm.POSTPROCESS,
+            # There are four outputs then, and none of them is for key points.
+            extras=not options.gives_detections,
         )
         model = complete(model, completion.head, head_options)
         # The head has a bound of its own, fixed every dimension, and puts x before y.

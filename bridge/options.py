@@ -41,6 +41,17 @@ class Quantize(StrEnum):
     FP16 = "fp16"
 
 
+class Outputs(StrEnum):
+    """What a TFLite file returns: the model's `own` outputs, or the four that apps for SSDs read.
+
+    `detections`: float32 boxes [1, K, 4] (y1, x1, y2, x2), classes [1, K], scores [1, K] and their
+    number [1], best first, as TFLite_Detection_PostProcess returns them.
+    """
+
+    OWN = "own"
+    DETECTIONS = "detections"
+
+
 class BoxUnits(StrEnum):
     """What the coordinates of the boxes that come out count."""
 
@@ -85,6 +96,7 @@ class Options:
         freeze: graph input name to the constant that replaces it.
         box_layout: declared corner order; None means: only what the graph itself tells.
         class_aware: turn the coordinate trick of `batched_nms` into one class-aware suppression.
+        outputs: TFLite only; None: the model's own, or what `nms` says.
         keep_nchw: TFLite only; 4-D image inputs stay NCHW.
         quantization: TFLite only.
         labels: TFLite only; a text file with the name of a class on each line, for the metadata.
@@ -101,6 +113,7 @@ class Options:
     box_layout: BoxLayout | None = None
     class_aware: bool = False
     nms: NmsForm = NmsForm.AUTO
+    outputs: Outputs | None = None
     keep_nchw: bool = False
     quantization: Quantization = field(default_factory=Quantization)
     labels: Path | None = None
@@ -112,3 +125,8 @@ class Options:
     tvm_executor: str = "graph"
     tvm_python: Path | None = None
     tvm_cc: str | None = None
+
+    @property
+    def gives_detections(self) -> bool:
+        """Whether the file returns four outputs of detections in place of the model's own."""
+        return self.outputs is Outputs.DETECTIONS or self.nms is NmsForm.POSTPROCESS

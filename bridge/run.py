@@ -30,6 +30,7 @@ from bridge.options import (
     NmsForm,
     Normalization,
     Options,
+    Outputs,
     Quantization,
     Quantize,
 )
@@ -54,6 +55,10 @@ def run(
         Path | None, typer.Option("-o", "--output", help="the artifact; never the source file")
     ] = None,
     nms: Annotated[NmsForm, typer.Option(help="TFLite: how it suppresses")] = NmsForm.AUTO,
+    outputs: Annotated[
+        Outputs | None,
+        typer.Option(help="TFLite: the model's own outputs, or the four that apps for SSDs read"),
+    ] = None,
     max_detections: Annotated[
         int | None, typer.Option(min=1, help="cap on the rows of a padded output")
     ] = None,
@@ -180,6 +185,7 @@ def run(
             box_layout=None if box_layout == AUTO else _layout(box_layout),
             class_aware=class_aware,
             nms=nms,
+            outputs=outputs,
             keep_nchw=keep_nchw,
             quantization=Quantization(
                 form=quantize,

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 
 from bridge.errors import LoweringError, UsageError
-from bridge.options import NmsForm, Options, Quantize
+from bridge.options import NmsForm, Options, Outputs, Quantize
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.static_nms import StaticNms
 from bridge.targets.base import Array, Lowered, LoweredNms, Port, ports
-from bridge.targets.tflite import metadata, postprocess, suppression
+from bridge.targets.tflite import detections, metadata, postprocess, suppression
 from bridge.targets.tflite.cut import Cut, cut, images
 from bridge.targets.tflite.flatbuffer import Builder, Tensor
 from bridge.targets.tflite.form import Form, own_outputs
@@ -82,7 +82,14 @@ def _bounds(nms: Sequence[LoweredNms]) -> tuple[str, ...]:
 
 def _form(static: StaticModel, options: Options) -> Form:
     if options.nms is NmsForm.POSTPROCESS:
+        if options.outputs is Outputs.OWN:
+            raise UsageError(
+                "--nms postprocess returns the four outputs of its operator, and --outputs own "
+                "asks for the model's: leave one of them out"
+            )
         return postprocess.form(static, options)
+    if options.outputs is Outputs.DETECTIONS:
+        return detections.form(static, options)
     return own_outputs(static, options)
 
 

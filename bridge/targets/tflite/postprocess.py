@@ -70,7 +70,7 @@ def form(static: StaticModel, options: Options) -> Form:
         ),
         finish=finish,
         nms=(_lowered(found),),
-        meaning=Meaning(ROLES, Y_FIRST, _class_count(found)),
+        meaning=Meaning(ROLES, Y_FIRST, class_count(found)),
         reference=reference(found, NAMES),
         rounding={} if found.geometry.center else {BOXES: ROUNDING},
         assumptions=(*found.geometry.assumptions, *_recovery(found)),
@@ -99,7 +99,7 @@ def _lowered(found: Plan) -> LoweredNms:
     )
 
 
-def _class_count(found: Plan) -> int:
+def class_count(found: Plan) -> int:
     """One more than the largest class number that is returned."""
     part = found.part(Role.CLASS)
     if part is not None and part.tensor in found.roles.classes:

@@ -136,6 +136,10 @@ class Plan:
         return front
 
 
+class UnfitError(Exception):
+    """Why a static model is not the detector of one image whose outputs are told apart."""
+
+
 def plan(static: StaticModel, options: Options) -> Plan:
     """Find out whether and how a static model qualifies.
 
@@ -143,9 +147,26 @@ def plan(static: StaticModel, options: Options) -> Plan:
         UnsupportedModelError: it does not.
     """
     narrowed = narrow(static.model)
-    model, call = narrowed.model, _only_call(narrowed.model)
+    try:
+        call = only_call(narrowed.model)
+        _check(call, Copies.of(narrowed.model), call.name in narrowed.best_first)
+        return look(narrowed.model, call, options)
+    except UnfitError as error:
+        raise UnsupportedModelError(
+            f"--nms postprocess, TFLite_Detection_PostProcess, cannot end this model: {error}; use "
+            "--nms v4"
+        ) from error
+
+
+def look(model: onnx.ModelProto, call: StaticNms, options: Options) -> Plan:
+    """What the outputs of a detector are made of, whatever its suppression becomes.
+
+    Raises:
+        UnfitError: they cannot be told apart.
+    """
     copies = Copies.of(model)
-    _check(call, copies, call.name in narrowed.best_first)
+    if copies.types[call.scores].shape[0] != 1:
+        _refuse(call, f"it suppresses in {copies.types[call.scores].shape[0]} images, not one")
     tail = follow(model, call)
     if tail is None:
         _refuse(call, "what stands behind it is not done row by row")
@@ -164,22 +185,21 @@ def plan(static: StaticModel, options: Options) -> Plan:
     return Plan(model, tail, copies, geometry, recovered, outputs, order, work, read)
 
 
-def _only_call(model: onnx.ModelProto) -> StaticNms:
+def only_call(model: onnx.ModelProto) -> StaticNms:
+    """The suppression of a model that has one.
+
+    Raises:
+        UnfitError: it has none, or several.
+    """
     calls = static_nms.calls(model)
     if len(calls) != 1:
-        raise UnsupportedModelError(
-            f"--nms postprocess stands for one NonMaxSuppression; this model has {len(calls)}"
-            + "".join(f", '{call.name}'" for call in calls)
-            + "; use --nms v4"
-        )
+        names = "".join(f", '{call.name}'" for call in calls)
+        raise UnfitError(f"one NonMaxSuppression is needed; this model has {len(calls)}{names}")
     return calls[0]
 
 
 def _refuse(call: StaticNms, why: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"NonMaxSuppression '{call.name}' cannot become TFLite_Detection_PostProcess: {why}; "
-        "use --nms v4"
-    )
+    raise UnfitError(f"of NonMaxSuppression '{call.name}', {why}")
 
 
 def _check(call: StaticNms, copies: Copies, best_first: bool) -> None:

@@ -7,6 +7,7 @@ made of the boxes of its one suppression, or of its scores, or of its classes, r
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -65,11 +66,13 @@ class Roles:
         parts: in the order of the outputs.
         leaves: of each row tensor that fetches boxes or scores: its columns.
         classes: of each row tensor made of class numbers alone: its value by class.
+        outputs: of each output whose parts stand side by side: the role of every column.
     """
 
     parts: tuple[Part, ...]
     leaves: Mapping[str, tuple[Column, ...]]
     classes: Mapping[str, Addresses]
+    outputs: Mapping[str, tuple[Role, ...]]
 
     def one(self, role: Role) -> Part | None:
         """The first part of a role."""
@@ -89,15 +92,18 @@ def roles(model: onnx.ModelProto, tail: Tail, copies: Copies, source: Source) ->
     reader = _Reader(model, tail, copies, source)
     reader.read_leaves()
     parts: list[Part] = []
+    outputs: dict[str, tuple[Role, ...]] = {}
     for value in model.graph.output:
         if value.name in tail.rows:
             try:
-                parts += reader.parts(value.name)
+                found = reader.parts(value.name)
+                parts += found
+                outputs[value.name] = reader.side_by_side(found)
             except NoRoleError as error:
                 raise NoRoleError(f"of output {value.name!r}, {error}") from None
         elif value.name not in tail.counts:
             raise NoRoleError(f"output {value.name!r} does not come from the suppression")
-    return Roles(tuple(parts), reader.leaves, reader.classes)
+    return Roles(tuple(parts), reader.leaves, reader.classes, outputs)
 
 
 def box_order(
@@ -111,6 +117,7 @@ def box_order(
         ).reshape(copies.types[name].shape)
         for name, columns in found.leaves.items()
     }
+    made |= {name: np.full(copies.types[name].shape, -1) for name in found.classes}
     for node in work:
         read = {name: made[name] for name in node.input if name in made}
         shape = copies.types[node.output[0]].shape
@@ -217,9 +224,34 @@ class _Reader:
             return [Part(role, name)]
         if node.op_type in _PACKING and node.input[0] in self.tail.rows:
             return self.parts(node.input[0])
+        if node.op_type in ELEMENTWISE and self._keeps_columns(node):
+            return self._of_columns(name, self.side_by_side(self.parts(node.input[0])))
         if node.op_type == "Concat":
             return [part for x in node.input for part in self.parts(x)]
         raise NoRoleError(f"{name!r} is not made of boxes, scores or classes alone")
+
+    def _keeps_columns(self, node: onnx.NodeProto) -> bool:
+        """Whether a node calculates with columns that stand side by side, each for itself."""
+        types, (table, *others) = self.copies.types, node.input
+        if table not in self.tail.rows or not all(x in self.copies.constants for x in others):
+            return False
+        return types[node.output[0]].shape == types[table].shape
+
+    def _of_columns(self, name: str, columns: Sequence[Role]) -> list[Part]:
+        """The parts of a table, from the role of every column."""
+        return [
+            Part(role, name, tuple(i for i, other in enumerate(columns) if other is role))
+            for role in dict.fromkeys(columns)
+        ]
+
+    def side_by_side(self, parts: Sequence[Part]) -> tuple[Role, ...]:
+        """The role of every column of parts that are packed into one output."""
+        found: list[Role] = []
+        for tensor, together in groupby(parts, key=lambda part: part.tensor):
+            columns = range(int(np.prod(self.copies.types[tensor].shape[1:])))
+            role = {c: part.role for part in together for c in part.columns or columns}
+            found += [role[column] for column in columns]
+        return tuple(found)
 
     def _masks(self) -> frozenset[str]:
         """Masks, reshaped ones included."""
@@ -236,8 +268,4 @@ class _Reader:
 
     def _split(self, name: str) -> list[Part]:
         """Columns of several roles that are fetched together."""
-        columns = self.leaves[name]
-        return [
-            Part(role, name, tuple(i for i, column in enumerate(columns) if column.role is role))
-            for role in dict.fromkeys(column.role for column in columns)
-        ]
+        return self._of_columns(name, [column.role for column in self.leaves[name]])

@@ -31,7 +31,8 @@ detector (float[IMAGES,CLASSES,40] scores, float[IMAGES,40,4] boxes, float[1] ra
 <int64[1] limit = {LIMIT}, float[1] iou = {0.5}, float[1] score = {0.25}, int64[1] zero = {0},
  int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] most = {30},
  int64 class_column = {1}, int64 box_column = {2}, int64 unit = {1}, float gain = {0.1},
- int64[4] turned = {1, 0, 3, 2}, int64[2] image_and_box = {0, 2}, float step = {4096}>
+ int64[4] turned = {1, 0, 3, 2}, float[6] sides = {1, 40, 20, 40, 20, 1},
+ float[5] box_sides = {40, 20, 40, 20, 1}, int64[2] image_and_box = {0, 2}, float step = {4096}>
 {
 """
 
@@ -133,6 +134,30 @@ QUALIFIES = {
   table = Concat <axis = 1> (a, corners, b)
 """,
         "float[n,6] table",
+    ),
+    "one table, boxes scaled": Case(
+        COLUMNS
+        + """
+  number = Cast <to = 1> (class)
+  a = Unsqueeze (number, one)
+  b = Unsqueeze (value, one)
+  packed = Concat <axis = 1> (a, corners, b)
+  table = Div (packed, sides)
+""",
+        "float[n,6] table",
+    ),
+    "one fetched table, boxes scaled": Case(
+        """
+  turned_scores = Transpose <perm = [0, 2, 1]> (scores)
+  all = Concat <axis = 2> (boxes, turned_scores)
+  candidates = Squeeze (all, zero)
+  class = Gather <axis = 1> (rows, class_column)
+  box = Gather <axis = 1> (rows, box_column)
+  fetched = Gather <axis = 0> (candidates, box)
+  fractions = Div (fetched, box_sides)
+""",
+        "float[n,5] fractions, int64[n] class",
+        classes=1,
     ),
 }
 
@@ -259,6 +284,9 @@ def test_the_reference_has_the_sources_detections(case: Case) -> None:
         count = int(expected["num_detections"][0])
         assert count == len(outputs[names[0]])
         table = outputs.get("table")
+        if "fractions" in outputs:
+            packed = outputs["fractions"]
+            table = np.concatenate([outputs["class"][:, None], packed], 1).astype(np.float32)
         named = sorted(names[:2], key=lambda name: -outputs[name].ndim)
         boxes = table[:, 1:5] if table is not None else outputs[named[0]]
         scores = table[:, 5] if table is not None else outputs[named[1]]

@@ -1,0 +1,301 @@
+"""`--outputs detections`: four float32 outputs around whatever the suppression became.
+
+They are those of TFLite_Detection_PostProcess, as applications for SSDs expect them: boxes
+(y1, x1, y2, x2), classes, scores and the number of detections, best first. Only the outputs change,
+so that the suppression stays as exact as it is with the model's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from bridge.errors import UnsupportedModelError
+from bridge.options import Options
+from bridge.static_model import Rows, StaticModel, TensorType, tensor_types
+from bridge.targets.base import Port, ports
+from bridge.targets.tflite.flatbuffer import Builder, Tensor
+from bridge.targets.tflite.form import Y_FIRST, Form, Meaning
+from bridge.targets.tflite.postprocess import (
+    BOXES,
+    CLASSES,
+    COUNT,
+    NAMES,
+    ROLES,
+    SCORES,
+    class_count,
+)
+from bridge.targets.tflite.postprocess_geometry import SWAPPED
+from bridge.targets.tflite.postprocess_plan import UnfitError, look, only_call
+from bridge.targets.tflite.postprocess_roles import Role, box_order
+from bridge.targets.tflite.suppression_narrow import narrow
+
+_PREFIX: Final = "detections"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where a role is in the model's own outputs."""
+
+    output: str
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The model's own outputs, read as detections.
+
+    Attributes:
+        count: the output that counts real rows; None where all are.
+        classes: None where the model knows one class and returns none.
+        centres: boxes are centre and size, not corners.
+        x_first: in the boxes.
+        types: of the outputs.
+    """
+
+    rows: int
+    count: str | None
+    boxes: _Columns
+    scores: _Columns
+    classes: _Columns | None
+    centres: bool
+    x_first: bool
+    types: Mapping[str, TensorType]
+
+
+def form(static: StaticModel, options: Options) -> Form:
+    """The four outputs of a static model whose own outputs can be told apart.
+
+    Raises:
+        UnsupportedModelError: they cannot, or the model is not a detector of one image.
+    """
+    narrowed = narrow(static.model)
+    try:
+        found = look(narrowed.model, only_call(narrowed.model), options)
+        boxes = found.roles.one(Role.BOX)
+        order = () if boxes is None else box_order(found.copies, found.roles, found.work, boxes)
+        source = _source(static, found.roles.outputs, found.call.name)
+    except UnfitError as error:
+        raise UnsupportedModelError(
+            f"the outputs cannot become the four of a detector: {error}; use --outputs own"
+        ) from error
+    if source.classes is None and (found.classes > 1 or found.recovered is not None):
+        raise UnsupportedModelError(
+            f"the outputs cannot become the four of a detector: the model tells {found.classes} "
+            "classes apart and returns none; use --outputs own"
+        )
+    source = replace(source, centres=max(order) > _LAST_CORNER, x_first=found.returns_x_first)
+    counted = (Rows(1, COUNT),)
+    rows = source.rows
+
+    def finish(builder: Builder, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return _emitted(source, builder, tensors)
+
+    return Form(
+        model=narrowed.model,
+        outputs=(
+            Port(BOXES, "float32", (1, rows, 4), (1, None, 4), rows=counted),
+            Port(CLASSES, "float32", (1, rows), (1, None), rows=counted),
+            Port(SCORES, "float32", (1, rows), (1, None), rows=counted),
+            Port(COUNT, "float32", (1,), (1,)),
+        ),
+        finish=finish,
+        best_first=narrowed.best_first,
+        meaning=Meaning(ROLES, Y_FIRST, class_count(found)),
+        reference=_reference(static.model, source),
+        assumptions=found.geometry.assumptions,
+    )
+
+
+_LAST_CORNER: Final = 3
+"""Coordinates 0 to 3 of a box are its corners, 4 to 7 centre and size."""
+
+
+def _source(static: StaticModel, roles: Mapping[str, Sequence[Role]], call: str) -> _Source:
+    """Where boxes, scores and classes are.
+
+    Raises:
+        UnfitError: in pieces, or with rows of their own.
+    """
+    found: dict[Role, _Columns] = {}
+    for role in Role:
+        for output, columns in roles.items():
+            own = tuple(i for i, other in enumerate(columns) if other is role)
+            if own and role not in found:
+                found[role] = _Columns(output, own)
+    for role, width in ((Role.BOX, 4), (Role.SCORE, 1)):
+        if role not in found or len(found[role].columns) != width:
+            raise UnfitError(f"of NonMaxSuppression '{call}', no output holds the {role.value}")
+    types, counts = tensor_types(static.model), set[str | None]()
+    rows = set[int]()
+    for port in ports(static)[1]:
+        if port.name in {one.output for one in found.values()}:
+            rows.add(int(np.prod(port.shape)) // len(roles[port.name]))
+            counts.add(port.rows[0].count if port.rows else None)
+    if len(rows) != 1 or len(counts) != 1:
+        raise UnfitError("boxes, scores and classes have rows of their own")
+    return _Source(
+        rows=rows.pop(),
+        count=counts.pop(),
+        boxes=found[Role.BOX],
+        scores=found[Role.SCORE],
+        classes=found.get(Role.CLASS),
+        centres=False,
+        x_first=True,
+        types={value.name: types[value.name] for value in static.model.graph.output},
+    )
+
+
+# In the artifact
+
+
+def _emitted(
+    source: _Source, builder: Builder, tensors: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
+    """The outputs, of the model's own. Rows that are not real are zero there, and stay last."""
+    rows = source.rows
+
+    def table(part: _Columns) -> Tensor:
+        tensor = tensors[part.output]
+        width = tensor.size // rows
+        whole = builder.cast(builder.reshape(tensor, [rows, width]), "float32")
+        if part.columns == tuple(range(width)):
+            return whole
+        return builder.gather(whole, builder.constant(list(part.columns), "int32"), axis=1)
+
+    boxes, scores = table(source.boxes), builder.reshape(table(source.scores), [rows])
+    count = builder.constant(np.array([rows], np.float32))
+    if source.count is not None:
+        count = builder.cast(builder.reshape(tensors[source.count], [1]), "float32")
+    places = builder.constant(np.arange(rows, dtype=np.float32))
+    real = builder.compare("LESS", places, count)
+    key = builder.select(real, scores, builder.constant(np.float32(-np.inf)))
+    _, order = builder.topk(key, rows)
+    boxes, scores = (builder.gather(one, order, axis=0) for one in (boxes, scores))
+    if source.centres:
+        half = builder.binary(
+            "MUL", builder.slice_axis(boxes, 1, 2, 2), builder.constant(np.float32(0.5))
+        )
+        centre = builder.slice_axis(boxes, 1, 0, 2)
+        ends = [builder.binary(kind, centre, half) for kind in ("SUB", "ADD")]
+        boxes = builder.concat(ends, 1)
+    if source.x_first:
+        boxes = builder.gather(boxes, builder.constant(list(SWAPPED), "int32"), axis=1)
+    classes = builder.constant(np.zeros((1, rows), np.float32))
+    if source.classes is not None:
+        classes = builder.gather(builder.reshape(table(source.classes), [rows]), order, axis=0)
+    return {
+        BOXES: builder.reshape(boxes, [1, rows, 4]),
+        CLASSES: builder.reshape(classes, [1, rows]),
+        SCORES: builder.reshape(scores, [1, rows]),
+        COUNT: count,
+    }
+
+
+# In standard ONNX
+
+
+def _reference(static: onnx.ModelProto, source: _Source) -> onnx.ModelProto:
+    """The static model with the four outputs in place of its own."""
+    model = onnx.ModelProto()
+    model.CopyFrom(static)
+    graph = model.graph
+    given = {value.name for value in graph.input}
+    if taken := sorted(given & set(NAMES)):
+        raise UnsupportedModelError(
+            f"the model's input {taken[0]!r} has the name of a detector's output; rename it"
+        )
+    own = _renamed(graph)
+    nodes = _Nodes(source, own)
+    made = nodes.outputs()
+    graph.value_info.extend(graph.output)
+    del graph.output[:]
+    graph.node.extend(nodes.nodes)
+    graph.node.extend(
+        helper.make_node("Identity", [x], [name]) for x, name in zip(made, NAMES, strict=True)
+    )
+    graph.initializer.extend(nodes.constants)
+    graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in NAMES
+    )
+    return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+
+
+def _renamed(graph: onnx.GraphProto) -> Mapping[str, str]:
+    """Free the four names; what the model's own tensors of these names are called now."""
+    own = {name: f"{_PREFIX}/own/{name}" for name in NAMES}
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                names[place] = own.get(name, name)
+    for values in (graph.output, graph.value_info, graph.initializer):
+        for value in values:
+            value.name = own.get(value.name, value.name)
+    return own
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes behind the model's own outputs."""
+
+    source: _Source
+    own: Mapping[str, str]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
+        name = f"{_PREFIX}/{len(self.nodes)}"
+        names = [name, *(f"{name}_{i}" for i in range(1, results))]
+        self.nodes.append(helper.make_node(operator, inputs, names, name=name, **attributes))
+        return name
+
+    def constant(self, value: ArrayLike, dtype: str = "int64") -> str:
+        name = f"{_PREFIX}/constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def table(self, part: _Columns) -> str:
+        """float32[K, columns]."""
+        source, name = self.source, self.own.get(part.output, part.output)
+        rows = self.node("Reshape", name, self.constant([source.rows, -1]))
+        floats = self.node("Cast", rows, to=TensorProto.FLOAT)
+        return self.node("Gather", floats, self.constant(part.columns), axis=1)
+
+    def outputs(self) -> tuple[str, str, str, str]:
+        """Boxes, classes, scores and count."""
+        source, rows, flat = self.source, self.source.rows, self.constant([self.source.rows])
+        boxes, scores = self.table(source.boxes), self.table(source.scores)
+        scores = self.node("Reshape", scores, flat)
+        if source.count is None:
+            count = self.constant([rows], "float32")
+        else:
+            given = self.own.get(source.count, source.count)
+            shaped = self.node("Reshape", given, self.constant([1]))
+            count = self.node("Cast", shaped, to=TensorProto.FLOAT)
+        real = self.node("Less", self.constant(np.arange(rows), "float32"), count)
+        key = self.node("Where", real, scores, self.constant(-np.inf, "float32"))
+        order = f"{self.node('TopK', key, flat, results=2, axis=0)}_1"
+        boxes, scores = (self.node("Gather", one, order, axis=0) for one in (boxes, scores))
+        if source.centres:
+            boxes = self._corners(boxes)
+        if source.x_first:
+            boxes = self.node("Gather", boxes, self.constant(SWAPPED), axis=1)
+        classes = self.constant(np.zeros(rows), "float32")
+        if source.classes is not None:
+            shaped = self.node("Reshape", self.table(source.classes), flat)
+            classes = self.node("Gather", shaped, order, axis=0)
+        first = self.constant([0])
+        made = [self.node("Unsqueeze", one, first) for one in (boxes, classes, scores)]
+        return made[0], made[1], made[2], count
+
+    def _corners(self, boxes: str) -> str:
+        centre, size = (
+            self.node("Gather", boxes, self.constant(pair), axis=1) for pair in ((0, 1), (2, 3))
+        )
+        half = self.node("Mul", size, self.constant(0.5, "float32"))
+        ends = [self.node(kind, centre, half) for kind in ("Sub", "Add")]
+        return self.node("Concat", *ends, axis=1)
