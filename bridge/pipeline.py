@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 import bridge
-from bridge import artifact, surgery
+from bridge import artifact, calibration, surgery
 from bridge.artifact import Manifest, PassRecord
 from bridge.completion import Completion, completed
 from bridge.errors import (
@@ -130,6 +130,7 @@ def convert(
     """
     options, checks = options or Options(), checks or Checks()
     target = table.find(to, options)
+    calibration.check(options, target.name)
     path = _output(Path(model), target, output)
     missing = target.missing(options)
     if missing and not dry_run:
@@ -146,7 +147,8 @@ def convert(
             return Result(None, _planned(source, target, operated, added, clock.seconds))
         with clock("lower"):
             static = replace(operated.static, source=judged.model)
-            lowered = target.lower(static, options, workdir)
+            data = calibration.calibration(judged, operated.static, options, workdir)
+            lowered = data.told(target.lower(static, data.options, workdir))
         comparison = None
         if not checks.skip:
             with clock("verify"):

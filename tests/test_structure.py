@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "options", "__init__"),
     ("command", "model", "detection", "static_nms", "static_model"),
     ("surgery", "targets", "heads", "preprocess", "box_units"),
-    ("verify", "artifact", "metadata", "completion", "pytorch"),
+    ("verify", "artifact", "metadata", "completion", "calibration", "pytorch"),
     ("pipeline",),
     ("report",),
     ("pytorch",),

@@ -81,7 +81,9 @@ def as_declared(value: onnx.ValueInfoProto, array: Array) -> Array:
         cast = array.astype(dtype)
     exact = np.array_equal(cast, array, equal_nan=array.dtype.kind == "f")
     if not exact and not (dtype.kind == "f" and array.dtype.kind in "fiu"):
-        raise UsageError(f"input {value.name!r} is {declared} and cannot hold {array.tolist()}")
+        wrong = array[cast != array]
+        numbers = wrong[:3].tolist()
+        raise UsageError(f"input {value.name!r} is {declared} and cannot hold {numbers}")
     if dims is None:
         return cast
     if len(dims) != array.ndim and array.size == 1:

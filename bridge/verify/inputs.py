@@ -76,10 +76,46 @@ def input_sets(
     ]
     sets = list(generated)
     if images:
-        sets += _photo_sets(_photos(images), generated[0].arrays, preprocessing)
+        photos = _photos(photo_files(images, "--images"), "--images")
+        sets += _photo_sets(photos, generated[0].arrays, preprocessing, "--images")
     if inputs is not None:
-        sets += _npz_sets(inputs, source, generated[0].arrays, options)
+        sets += _npz_sets(inputs, source, generated[0].arrays, options, "--inputs")
     return tuple(sets)
+
+
+def given_sets(
+    source: Source,
+    options: Options,
+    given: Path | Sequence[Path],
+    preprocessing: Preprocessing,
+    *,
+    option: str,
+) -> tuple[InputSet, ...]:
+    """What a user gives under one option: the arrays of an `.npz` file, or photos.
+
+    As `input_sets` reads them, each photo once.
+
+    Args:
+        source: the model.
+        options: as for the conversion.
+        given: the `.npz` file, or files of photos.
+        preprocessing: how a float input gets a photo.
+        option: for messages.
+
+    Raises:
+        UsageError: a file cannot be read, does not fit, or no input is an image.
+    """
+    (noise,) = seeded_inputs(
+        source.model,
+        seed=SEED,
+        kinds=(InputKind.UNIFORM,),
+        input_shapes=options.input_shapes,
+        freeze=options.freeze,
+    )
+    arrays = _unfrozen(noise, options)
+    if isinstance(given, Path):
+        return tuple(_npz_sets(given, source, arrays, options, option))
+    return tuple(_photo_sets(_photos(given, option), arrays, (preprocessing,), option))
 
 
 def read_npz(path: Path) -> dict[str, Array]:
@@ -103,7 +139,12 @@ def _unfrozen(arrays: Mapping[str, Array], options: Options) -> dict[str, Array]
     return {name: array for name, array in arrays.items() if name not in options.freeze}
 
 
-def _photos(paths: Sequence[Path]) -> list[tuple[str, Image.Image]]:
+def photo_files(paths: Sequence[Path], option: str) -> list[Path]:
+    """The files that are given, and the photos in the folders that are given, by name.
+
+    Raises:
+        UsageError: no photo in a folder.
+    """
     files: list[Path] = []
     for path in paths:
         inside = (
@@ -112,8 +153,12 @@ def _photos(paths: Sequence[Path]) -> list[tuple[str, Image.Image]]:
             else [path]
         )
         if not inside:
-            raise UsageError(f"--images {path}: no photo in this folder ({_suffixes()})")
+            raise UsageError(f"{option} {path}: no photo in this folder ({_suffixes()})")
         files += inside
+    return files
+
+
+def _photos(files: Sequence[Path], option: str) -> list[tuple[str, Image.Image]]:
     photos: list[tuple[str, Image.Image]] = []
     for file in files:
         try:
@@ -121,7 +166,7 @@ def _photos(paths: Sequence[Path]) -> list[tuple[str, Image.Image]]:
                 image.load()
                 photos.append((file.name, image))
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise UsageError(f"--images {file}: cannot be read as a photo: {error}") from error
+            raise UsageError(f"{option} {file}: cannot be read as a photo: {error}") from error
     return photos
 
 
@@ -140,7 +185,7 @@ class _ImageInput:
     dtype: np.dtype[np.generic]
 
 
-def _image_input(arrays: Mapping[str, Array]) -> _ImageInput:
+def _image_input(arrays: Mapping[str, Array], option: str) -> _ImageInput:
     found = []
     for name, array in arrays.items():
         if array.ndim != 4 or array.dtype.name not in ("float32", "float16", "float64", "uint8"):
@@ -157,8 +202,9 @@ def _image_input(arrays: Mapping[str, Array]) -> _ImageInput:
     if len(found) != 1:
         inputs = ", ".join(f"{n!r} {a.dtype.name}{list(a.shape)}" for n, a in arrays.items())
         raise UsageError(
-            f"--images: {'no' if not found else 'more than one'} input is an image "
-            f"(4-D, 3 channels or 1) among {inputs}; give arrays with --inputs"
+            f"{option}: {'no' if not found else 'more than one'} input is an image "
+            f"(4-D, 3 channels or 1) among {inputs}; give arrays with "
+            f"{'--inputs' if option == '--images' else f'{option} FILE.npz'}"
         )
     return found[0]
 
@@ -167,8 +213,9 @@ def _photo_sets(
     photos: Sequence[tuple[str, Image.Image]],
     arrays: Mapping[str, Array],
     preprocessing: Sequence[Preprocessing],
+    option: str,
 ) -> Iterator[InputSet]:
-    image = _image_input(arrays)
+    image = _image_input(arrays, option)
     stretched = [_stretch(photo, image) for _, photo in photos]
     variants = (BYTES,) if image.dtype == np.uint8 else preprocessing
     for index, (name, _) in enumerate(photos):
@@ -201,7 +248,7 @@ def _numbers(
 
 
 def _npz_sets(
-    path: Path, source: Source, arrays: Mapping[str, Array], options: Options
+    path: Path, source: Source, arrays: Mapping[str, Array], options: Options, option: str
 ) -> Iterator[InputSet]:
     """The sets of an `.npz` file: an array per input, called as the input.
 
@@ -211,9 +258,9 @@ def _npz_sets(
     declared = {value.name: value for value in source.model.graph.input}
     found: dict[str, dict[int, Array]] = {}
     for key, array in read_npz(path).items():
-        name, number = _input_of(key, arrays, path, options)
+        name, number = _input_of(key, arrays, f"{option} {path}", options)
         if array.dtype.kind not in "biuf":
-            raise UsageError(f"--inputs {path}: {key!r} holds {array.dtype}, not numbers")
+            raise UsageError(f"{option} {path}: {key!r} holds {array.dtype}, not numbers")
         column = found.setdefault(name, {})
         if number is not None:
             column[number] = array
@@ -224,23 +271,23 @@ def _npz_sets(
     columns = {name: [column[i] for i in sorted(column)] for name, column in found.items()}
     missing = sorted(set(arrays) - set(columns))
     if missing:
-        raise UsageError(f"--inputs {path}: no array for input {missing[0]!r}")
+        raise UsageError(f"{option} {path}: no array for input {missing[0]!r}")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
-        raise UsageError(f"--inputs {path}: the inputs have different numbers of sets: {lengths}")
+        raise UsageError(f"{option} {path}: the inputs have different numbers of sets: {lengths}")
     for index in range(next(iter(lengths.values()))):
         made = {name: as_declared(declared[name], columns[name][index]) for name in arrays}
         for name, array in made.items():
             if array.shape != arrays[name].shape:
                 raise UsageError(
-                    f"--inputs {path}: {name!r} has shape {list(array.shape)}, and the model is "
+                    f"{option} {path}: {name!r} has shape {list(array.shape)}, and the model is "
                     f"converted for {list(arrays[name].shape)}"
                 )
         yield InputSet(f"{path.name} {index}", made)
 
 
 def _input_of(
-    key: str, arrays: Mapping[str, Array], path: Path, options: Options
+    key: str, arrays: Mapping[str, Array], given: str, options: Options
 ) -> tuple[str, int | None]:
     """Input that a key of an `.npz` file stands for, and the number of its set."""
     if key in arrays:
@@ -249,6 +296,6 @@ def _input_of(
     if name in arrays and number.isdecimal():
         return name, int(number)
     if key in options.freeze or name in options.freeze:
-        raise UsageError(f"--inputs {path}: {key!r} is frozen with --freeze; leave it out")
+        raise UsageError(f"{given}: {key!r} is frozen with --freeze; leave it out")
     known = ", ".join(map(repr, arrays))
-    raise UsageError(f"--inputs {path}: no input is called {key!r}; there are {known}")
+    raise UsageError(f"{given}: no input is called {key!r}; there are {known}")

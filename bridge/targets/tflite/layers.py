@@ -14,6 +14,7 @@ import onnx
 
 from bridge.targets.tflite import schema
 
+INPUT: Final = -1
 CHANNEL_AXIS: Final[Mapping[str, int]] = {
     "CONV_2D": 0,
     "DEPTHWISE_CONV_2D": 3,
@@ -38,17 +39,19 @@ class Layer:
         kind: `CONV_2D`, ...
         nodes: names of the nodes it computes, in order; an operator that prepares (PAD before
             CONV_2D) has those of the operator that reads it.
-        output: what the flatbuffer calls its first output.
+        outputs: what the flatbuffer calls what it makes.
+        sources: the places of the operators it reads from; -1 for an input of the network.
     """
 
     kind: str
     nodes: tuple[str, ...]
-    output: str
+    outputs: tuple[str, ...]
+    sources: tuple[int, ...]
 
     @property
     def name(self) -> str:
         """What a person calls it: its first node."""
-        return self.nodes[0] if self.nodes else self.output
+        return self.nodes[0] if self.nodes else self.outputs[0]
 
     @property
     def weighted(self) -> bool:
@@ -76,11 +79,14 @@ def layers(
         wanted = [names[weights_of(operator)]] if kind in CHANNEL_AXIS else []
         owned.append(owners.take([*wanted, *(names[i] for i in operator.outputs)]))
     _lend(graph, owned)
+    maker = {int(i): place for place, o in enumerate(graph.operators) for i in o.outputs}
+    maker.update((int(i), INPUT) for i in graph.inputs)
     return tuple(
         Layer(
             kind,
             tuple(originals[i].name for i in nodes if i < len(originals)),
-            names[operator.outputs[0]],
+            tuple(names[i] for i in operator.outputs),
+            tuple(dict.fromkeys(maker[i] for i in map(int, operator.inputs) if i in maker)),
         )
         for kind, operator, nodes in zip(kinds, graph.operators, owned, strict=True)
     )

@@ -1,6 +1,6 @@
 """A static model to one TFLite file: cut, convert the network, emit the rest, link."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -21,7 +21,8 @@ from bridge.targets.tflite.form import Form, own_outputs
 from bridge.targets.tflite.link import Part, link
 from bridge.targets.tflite.network import OUTPUT, Network, convert
 from bridge.targets.tflite.operators import Emitter
-from bridge.targets.tflite.quantise import Quantised, quantise
+from bridge.targets.tflite.quantise import COMPUTED, PROBED, Quantised, quantise
+from bridge.targets.tflite.quantise_ranges import Feeds
 from bridge.targets.tflite.session import TfliteSession
 
 TO_NHWC: Final = (0, 2, 3, 1)
@@ -34,7 +35,7 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
     plan = _Plan.of(form, keep_nchw=options.keep_nchw)
     inputs = tuple(_input(port, plan) for port in ports(static)[0])
     described = metadata.describe(inputs, form, options)
-    network = _network(plan, options)
+    network = _network(plan, inputs, options, workdir)
     files, nms = _files(plan, None if network is None else network.network)
     if described is not None:
         files["model"] = metadata.attach(files["model"], described)
@@ -153,7 +154,9 @@ def _input(port: Port, plan: _Plan) -> Port:
     return Port(port.name, port.dtype, shape, port.source_shape, TO_NHWC)
 
 
-def _network(plan: _Plan, options: Options) -> Quantised | None:
+def _network(
+    plan: _Plan, inputs: Sequence[Port], options: Options, workdir: Path
+) -> Quantised | None:
     """The converted network, narrow where that is asked for; None where all is tail.
 
     Raises:
@@ -161,13 +164,65 @@ def _network(plan: _Plan, options: Options) -> Quantised | None:
     """
     asked = options.quantization
     if plan.cut.network:
-        return quantise(convert(plan.cut, plan.form.model, plan.types, plan.nhwc), asked)
+        network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc)
+        sets = _noise(inputs) if asked.calibrate is None else _sets(inputs, asked.calibrate)
+        feeds = list(_feeds(plan, network, sets, workdir)) if asked.form in COMPUTED else []
+        return quantise(network, asked, feeds)
     if asked.form is not Quantize.NONE:
         raise UsageError(
             f"--quantize {asked.form}: nothing of this model is a network; its arithmetic decides "
             "which detections there are, and stays float32"
         )
     return None
+
+
+def _noise(inputs: Sequence[Port]) -> Iterator[dict[str, Array]]:
+    """Numbers that show which layers do not stand int8, where there are no data."""
+    rng = np.random.default_rng(0)
+    for _ in range(PROBED):
+        yield {
+            port.name: (
+                rng.standard_normal(port.shape).astype(port.dtype)
+                if port.dtype.startswith("float")
+                else rng.integers(0, 128, port.shape).astype(port.dtype)
+            )
+            for port in inputs
+        }
+
+
+def _sets(inputs: Sequence[Port], calibration: Path) -> Iterator[dict[str, Array]]:
+    """Sets of an `.npz` file, arrays called `<input>/<number>`, laid as the artifact takes them."""
+    with np.load(calibration, allow_pickle=False) as stored:
+        for number in range(len(stored.files) // len(inputs)):
+            arrays = {port: stored[f"{port.name}/{number}"] for port in inputs}
+            yield {
+                port.name: array if port.transpose is None else array.transpose(port.transpose)
+                for port, array in arrays.items()
+            }
+
+
+def _feeds(
+    plan: _Plan,
+    network: Network,
+    sets: Iterable[Mapping[str, Array]],
+    workdir: Path,
+) -> Iterator[Feeds]:
+    """What the network takes where the artifact takes these sets."""
+    made = {name for node in plan.cut.head for name in node.output}
+    from_head = {inner: name for name, inner in network.inputs.items() if name in made}
+    direct = {inner: name for name, inner in network.inputs.items() if name not in made}
+    if not from_head:
+        yield from ({inner: one[name] for inner, name in direct.items()} for one in sets)
+        return
+    path = workdir / "head.tflite"
+    read = {name for node in plan.cut.head for name in node.input}
+    ends = {inner: plan.internal(inner) for inner in from_head}
+    path.write_bytes(
+        link([Part(_head(plan, network))], [name for name in plan.inputs if name in read], ends)
+    )
+    with TfliteSession(path, threads=1) as head:
+        for one in sets:
+            yield {**{inner: one[name] for inner, name in direct.items()}, **head.run(one)}
 
 
 def _files(plan: _Plan, network: Network | None) -> tuple[dict[str, bytes], tuple[LoweredNms, ...]]:

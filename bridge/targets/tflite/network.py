@@ -42,12 +42,14 @@ class Network:
         content: the flatbuffer; one output, `network`: all border tensors flat, end to end.
         inputs: tensor of the static model to its name in the flatbuffer, `input_0` and so on.
         border: the tensors of the static model that the output holds, in order.
+        sizes: the number of elements of each.
         layers: its operators, in order.
     """
 
     content: bytes
     inputs: Mapping[str, str]
     border: tuple[str, ...]
+    sizes: tuple[int, ...]
     layers: tuple[Layer, ...]
 
 
@@ -72,7 +74,8 @@ def convert(
     kept = [copy.inputs[name] for name in cut.network_inputs if name not in nhwc]
     content = _run_onnx2tf(copy, kept)
     operators = layers(content, copy.model.graph.node, copy.originals)
-    return Network(content, copy.inputs, border, operators)
+    sizes = tuple(prod(types[name].shape) for name in border)
+    return Network(content, copy.inputs, border, sizes, operators)
 
 
 # The copy

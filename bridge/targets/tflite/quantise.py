@@ -2,20 +2,31 @@
 
 import difflib
 import fnmatch
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bridge.errors import UsageError
 from bridge.options import Quantization, Quantize
+from bridge.targets.tflite import quantise_ranges
+from bridge.targets.tflite.layers import Layer
 from bridge.targets.tflite.network import Network
+from bridge.targets.tflite.quantise_choice import SPOILT, closed, last_weights, noise
+from bridge.targets.tflite.quantise_process import Quantizer, interpreter
+from bridge.targets.tflite.quantise_ranges import Feeds
 from bridge.targets.tflite.quantise_weights import FLOAT16, INT8, Storage, narrow_weights
 
 _STORED: Final[Mapping[Quantize, Storage]] = {
     Quantize.WEIGHTS: INT8,
     Quantize.FP16: FLOAT16,
 }
-_ASKED: Final = "--keep-float"
+COMPUTED: Final = frozenset({Quantize.DYNAMIC, Quantize.INT8})
+"""The forms that compute in int8."""
+PROBED: Final = 4
+"""On so many sets the layers are tried one by one."""
+
+ASKED: Final = "--keep-float"
+LAST: Final = "its output reaches the border"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +47,85 @@ class Quantised:
         return bool(self.details)
 
 
-def quantise(network: Network, asked: Quantization) -> Quantised:
+def quantise(network: Network, asked: Quantization, sets: Sequence[Feeds]) -> Quantised:
     """A network in the form that is asked for; its inputs and its output stay float32.
+
+    Args:
+        network: by onnx2tf, in float32.
+        asked: the form.
+        sets: what it is calibrated on, for a form that computes in int8; noise for dynamic, where
+            there are no data.
 
     Raises:
         UsageError: a pattern of `keep_float` fits no node.
+        LoweringError: ai-edge-quantizer refuses the network.
     """
     if asked.form is Quantize.NONE:
         return Quantised(network)
-    if asked.form not in _STORED:
-        raise UsageError(f"--quantize {asked.form} is not there yet; give weights or fp16")
-    kept = dict.fromkeys(kept_float(network, asked.keep_float), _ASKED)
+    kept = dict.fromkeys(kept_float(network, asked.keep_float), ASKED)
+    if asked.form in _STORED:
+        content, stay = _stored(network, _STORED[asked.form], kept)
+        more: Mapping[str, object] = {}
+    else:
+        content, stay, more = _computed(network, asked, kept, sets)
     weighted = [i for i, layer in enumerate(network.layers) if layer.weighted]
-    places = [i for i in weighted if i not in kept]
-    content, unfit = narrow_weights(network.content, places, _STORED[asked.form])
-    stay = {i: kept.get(i) or unfit[i] for i in weighted if i in kept or i in unfit}
-    return Quantised(
-        replace(network, content=content),
-        {
-            "quantization": {
-                "form": asked.form.value,
-                "network_bytes": {"float32": len(network.content), "quantised": len(content)},
-                "layers": {
-                    "quantised": len(weighted) - len(stay),
-                    "float32": {network.layers[i].name: why for i, why in stay.items()},
-                },
-            }
-        },
-    )
+    named = {network.layers[i].name: why for i, why in sorted(stay.items()) if i in weighted}
+    details: dict[str, object] = {
+        "form": asked.form.value,
+        "network_bytes": {"float32": len(network.content), "quantised": len(content)},
+        "layers": {"quantised": len(weighted) - len(stay.keys() & set(weighted)), "float32": named},
+        **more,
+    }
+    return Quantised(replace(network, content=content), {"quantization": details})
+
+
+def _stored(
+    network: Network, storage: Storage, kept: Mapping[int, str]
+) -> tuple[bytes, dict[int, str]]:
+    """Narrow weights, arithmetic in float32; and what stays float32, with the reason."""
+    places = [i for i, layer in enumerate(network.layers) if layer.weighted and i not in kept]
+    content, unfit = narrow_weights(network.content, places, storage)
+    return content, {**kept, **unfit}
+
+
+def _computed(
+    network: Network, asked: Quantization, kept: Mapping[int, str], sets: Sequence[Feeds]
+) -> tuple[bytes, dict[int, str], dict[str, object]]:
+    """Arithmetic in int8."""
+    ranges = None
+    if asked.form is Quantize.INT8:
+        made = {name for layer in network.layers for name in layer.outputs}
+        ranges = quantise_ranges.ranges(network.content, {*network.inputs.values(), *made}, sets)
+    quantizer = Quantizer(network.content, ranges, interpreter(asked.python))
+    stay = {**dict.fromkeys(last_weights(network.layers), LAST), **kept}
+    cost = _costs(network, quantizer, sets)
+    for place, by_tensor in cost.items():
+        left = min(by_tensor.values())
+        if left < SPOILT and place not in stay:
+            stay[place] = f"int8 here alone leaves {left:.0f} dB of the border"
+    content = next(quantizer.variants([_narrow(network, closed(network.layers, stay))]))
+    data = "calibration" if asked.calibrate is not None else "noise"
+    return content, stay, {"sets": len(sets), "data": data}
+
+
+def _narrow(network: Network, stay: Collection[int]) -> list[Layer]:
+    """The layers that become int8."""
+    return [layer for i, layer in enumerate(network.layers) if i not in stay]
+
+
+def _costs(
+    network: Network, quantizer: Quantizer, sets: Sequence[Feeds]
+) -> dict[int, dict[str, float]]:
+    """What is left of the border when one layer alone is in int8, by its place."""
+    probes = [sets[i * len(sets) // PROBED] for i in range(PROBED)][: len(sets)]
+    places = [i for i, layer in enumerate(network.layers) if layer.weighted]
+    exact = list(quantise_ranges.run(network.content, probes))
+    sizes = dict(zip(network.border, network.sizes, strict=True))
+    variants = quantizer.variants([[network.layers[i]] for i in places])
+    return {
+        place: noise(exact, quantise_ranges.run(content, probes), sizes)
+        for place, content in zip(places, variants, strict=True)
+    }
 
 
 def kept_float(network: Network, patterns: Collection[str]) -> list[int]:

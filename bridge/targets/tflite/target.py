@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from bridge.options import Options
+from bridge.options import Options, Quantize
 from bridge.static_model import StaticModel
 from bridge.targets.base import Lowered, Session
 
@@ -15,12 +15,15 @@ class TfliteTarget:
     suffix = ".tflite"
 
     def missing(self, options: Options) -> str | None:
-        """Both backends come with the extra `tflite`; neither needs TensorFlow."""
-        del options
+        """Both backends come with the extra `tflite`; int8 and dynamic need another environment."""
         absent = [name for name in ("ai_edge_litert", "onnx2tf") if find_spec(name) is None]
-        if not absent:
-            return None
-        return f"{' and '.join(absent)} not installed; install with: pip install 'bridge[tflite]'"
+        if absent:
+            return f"{' and '.join(absent)} not installed; install: pip install 'bridge[tflite]'"
+        if options.quantization.form in (Quantize.DYNAMIC, Quantize.INT8):
+            from bridge.targets.tflite import quantise_process
+
+            return quantise_process.missing(options.quantization.python)
+        return None
 
     def lower(self, static: StaticModel, options: Options, workdir: Path) -> Lowered:
         """Write `model.tflite`, and its network and tail apart, below `workdir`.
