@@ -248,7 +248,9 @@ def _outside(preprocess: PreprocessOptions, normalize: Normalize) -> Normalizati
     """What the application still does to its bytes; None where nothing was said about it."""
     mean, std = preprocess.mean or (0.0,), preprocess.std or (1.0,)
     if normalize is Normalize.OUTSIDE:
-        return Normalization(mean, std)
+        # They are given in the order of the network's channels, and done to RGB.
+        turn = -1 if preprocess.channel_order is ChannelOrder.BGR else 1
+        return Normalization(mean[::turn], std[::turn])
     told = preprocess.mean or preprocess.std or preprocess.input_dtype is InputDtype.UINT8
     return Normalization() if told else None
 

@@ -71,7 +71,7 @@ def hold(
     noise = None
     if judged:
         borders = [BorderSet(one.golden.name, one.run.border) for one in judged]
-        best = limited(static.model, lowered.nms)
+        best = limited(lowered.reference or static.model, lowered.nms)
         behind = judge if best is None else Judge(best, lowered.border)
         proofs.append(prove_tail(target, lowered, behind, borders, seed))
         whole, results, noise = prove_whole(target, lowered, judge, judged, seed)

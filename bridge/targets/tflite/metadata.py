@@ -167,6 +167,9 @@ def _missing(inputs: tuple[Port, ...], form: Form, options: Options) -> Iterator
         yield "the input is not one image of float32 or uint8 [1, height, width, 3]"
     elif inputs[0].dtype == "float32" and options.normalization is None:
         yield "how RGB bytes become the float32 input is unknown (--mean, --std; 0 and 1 for none)"
+    elif inputs[0].dtype == "float32" and options.normalization is not None:
+        if any(len(numbers) > 1 for numbers in _once(options.normalization)):
+            yield "it has one mean and one std for all channels (--normalize graph)"
     if options.box_units is not BoxUnits.FRACTIONS:
         yield "the boxes are not known to be fractions of the image (--box-units fractions)"
     if form.meaning.corners is None:
@@ -187,7 +190,7 @@ def _input(port: Port, normalization: Normalization | None) -> dict[str, Any]:
     found["description"] = f"The image, resized to {width} x {height}"
     found["content"] = {"content_properties": ("ImageProperties", image)}
     if port.dtype == "float32" and normalization is not None:
-        mean, std = list(normalization.mean), list(normalization.std)
+        mean, std = (list(numbers) for numbers in _once(normalization))
         found["process_units"] = [{"options": ("NormalizationOptions", {"mean": mean, "std": std})}]
         found["stats"] = {
             "max": [(255 - m) / s for m, s in _pairs(mean, std)],
@@ -196,6 +199,12 @@ def _input(port: Port, normalization: Normalization | None) -> dict[str, Any]:
     elif port.dtype == "uint8":
         found["stats"] = {"max": [255.0], "min": [0.0]}
     return found
+
+
+def _once(normalization: Normalization) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std, as one number each where all channels have the same."""
+    mean, std = normalization.mean, normalization.std
+    return mean[:1] if len({*mean}) == 1 else mean, std[:1] if len({*std}) == 1 else std
 
 
 def _pairs(mean: list[float], std: list[float]) -> Iterator[tuple[float, float]]:
