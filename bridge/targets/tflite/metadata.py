@@ -167,9 +167,8 @@ def _missing(inputs: tuple[Port, ...], form: Form, options: Options) -> Iterator
         yield "the input is not one image of float32 or uint8 [1, height, width, 3]"
     elif inputs[0].dtype == "float32" and options.normalization is None:
         yield "how RGB bytes become the float32 input is unknown (--mean, --std; 0 and 1 for none)"
-    elif inputs[0].dtype == "float32" and options.normalization is not None:
-        if any(len(numbers) > 1 for numbers in _once(options.normalization)):
-            yield "it has one mean and one std for all channels (--normalize graph)"
+    elif inputs[0].dtype == "float32" and _per_channel(options.normalization):
+        yield "it has one mean and one std for all channels (--normalize graph)"
     if options.box_units is not BoxUnits.FRACTIONS:
         yield "the boxes are not known to be fractions of the image (--box-units fractions)"
     if form.meaning.corners is None:
@@ -199,6 +198,10 @@ def _input(port: Port, normalization: Normalization | None) -> dict[str, Any]:
     elif port.dtype == "uint8":
         found["stats"] = {"max": [255.0], "min": [0.0]}
     return found
+
+
+def _per_channel(normalization: Normalization | None) -> bool:
+    return normalization is not None and any(len(numbers) > 1 for numbers in _once(normalization))
 
 
 def _once(normalization: Normalization) -> tuple[tuple[float, ...], tuple[float, ...]]:
