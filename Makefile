@@ -5,13 +5,15 @@ BIN     = $(VENV)/bin
 MODEL  ?= examples/shapes.onnx
 TO     ?= tflite
 JOBS   ?= 2
+# ai-edge-quantizer wants another ai-edge-litert than onnx2tf does: an environment beside $(VENV).
+QUANTIZE = $(dir $(VENV)).venv-quantize
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo convert inspect golden test test-slow check lint bench doctor ci clean
+.PHONY: help setup setup-quantize demo convert inspect golden test test-slow check lint bench doctor ci clean
 
 help: ## list these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 # One stamp per set of extras: a set-up is done again when the pins change, and only then.
 $(BIN)/python:
@@ -28,6 +30,13 @@ $(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@ $(VENV)/.tflite
 
 setup: $(VENV)/.all ## install bridge with every target and all development tools into $(VENV)
+
+$(QUANTIZE)/.done: $(BIN)/python constraints-quantize.txt
+	$(BIN)/python -m venv $(QUANTIZE)
+	$(QUANTIZE)/bin/pip install --quiet -c constraints-quantize.txt ai-edge-quantizer
+	@touch $@
+
+setup-quantize: $(QUANTIZE)/.done ## install what --quantize int8 and dynamic need, beside $(VENV)
 
 demo: $(VENV)/.tflite ## convert examples/shapes.onnx to TFLite, print the verdict, draw what it finds
 	@mkdir -p build

@@ -276,7 +276,10 @@ def _npz_sets(
     if len(set(lengths.values())) != 1:
         raise UsageError(f"{option} {path}: the inputs have different numbers of sets: {lengths}")
     for index in range(next(iter(lengths.values()))):
-        made = {name: as_declared(declared[name], columns[name][index]) for name in arrays}
+        try:
+            made = {name: as_declared(declared[name], columns[name][index]) for name in arrays}
+        except UsageError as error:
+            raise UsageError(f"{option} {path}: {error}") from None
         for name, array in made.items():
             if array.shape != arrays[name].shape:
                 raise UsageError(
