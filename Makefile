@@ -7,10 +7,12 @@ TO     ?= tflite
 JOBS   ?= 2
 # ai-edge-quantizer wants another ai-edge-litert than onnx2tf does: an environment beside $(VENV).
 QUANTIZE = $(dir $(VENV)).venv-quantize
+# MediaPipe and Netron are no part of bridge: applications that load what it makes.
+CLIENTS = $(dir $(VENV)).venv-clients
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-quantize demo convert inspect golden test test-slow check lint bench doctor ci clean
+.PHONY: help setup setup-clients setup-quantize demo convert inspect golden test test-slow check lint bench doctor ci clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -35,6 +37,13 @@ $(QUANTIZE)/.done: $(BIN)/python constraints-quantize.txt
 	$(BIN)/python -m venv $(QUANTIZE)
 	$(QUANTIZE)/bin/pip install --quiet -c constraints-quantize.txt ai-edge-quantizer
 	@touch $@
+
+$(CLIENTS)/.done: $(BIN)/python constraints-clients.txt
+	$(BIN)/python -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet -c constraints-clients.txt mediapipe netron
+	@touch $@
+
+setup-clients: $(CLIENTS)/.done ## install the applications that tests load artifacts with, beside $(VENV)
 
 setup-quantize: $(QUANTIZE)/.done ## install what --quantize int8 and dynamic need, beside $(VENV)
 
