@@ -92,6 +92,36 @@ def layers(
     )
 
 
+def weights_types(content: bytes) -> list[str]:
+    """The type in which each operator that has weights gets them stored, in order."""
+    model = schema.unpack(content)
+    graph = model.subgraphs[0]
+    stored = {
+        int(operator.outputs[0]): int(operator.inputs[0])
+        for operator in graph.operators
+        if schema.kind(model, operator) == "DEQUANTIZE"
+    }
+    weights = (
+        weights_of(operator)
+        for operator in graph.operators
+        if schema.kind(model, operator) in CHANNEL_AXIS
+    )
+    return [schema.type_name(graph.tensors[stored.get(i, i)]) for i in weights]
+
+
+def activation_types(content: bytes) -> list[str]:
+    """The type of all that an operator makes at run time; constants made float32 left out."""
+    model = schema.unpack(content)
+    graph = model.subgraphs[0]
+    constant = {i for i, t in enumerate(graph.tensors) if model.buffers[t.buffer].content}
+    return [
+        schema.type_name(graph.tensors[index])
+        for operator in graph.operators
+        for index in operator.outputs
+        if not all(int(i) in constant for i in operator.inputs)
+    ]
+
+
 def weights_of(operator: Any) -> int:
     """The tensor that holds the weights of an operator that has some."""
     return int(operator.inputs[_WEIGHTS_AT])

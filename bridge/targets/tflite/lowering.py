@@ -1,6 +1,7 @@
 """A static model to one TFLite file: cut, convert the network, emit the rest, link."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -21,8 +22,9 @@ from bridge.targets.tflite.form import Form, own_outputs
 from bridge.targets.tflite.link import Part, link
 from bridge.targets.tflite.network import OUTPUT, Network, convert
 from bridge.targets.tflite.operators import Emitter
-from bridge.targets.tflite.quantise import COMPUTED, PROBED, Quantised, quantise
-from bridge.targets.tflite.quantise_ranges import Feeds
+from bridge.targets.tflite.quantise import COMPUTED, Quantised, quantise
+from bridge.targets.tflite.quantise_ranges import Feeds, Floats
+from bridge.targets.tflite.quantise_report import PROBED, Count
 from bridge.targets.tflite.session import TfliteSession
 
 TO_NHWC: Final = (0, 2, 3, 1)
@@ -55,6 +57,7 @@ def lower(static: StaticModel, options: Options, workdir: Path) -> Lowered:
         network=paths.get("network"),
         reference=form.reference,
         rounding=form.rounding,
+        rounded_reference=form.rounded_reference,
         quantised=network is not None and network.narrow,
         details={
             "network_nodes": len(plan.cut.network),
@@ -167,13 +170,42 @@ def _network(
         network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc)
         sets = _noise(inputs) if asked.calibrate is None else _sets(inputs, asked.calibrate)
         feeds = list(_feeds(plan, network, sets, workdir)) if asked.form in COMPUTED else []
-        return quantise(network, asked, feeds)
+        if asked.report is None:
+            return quantise(network, asked, feeds)
+        with _counting(plan, network, workdir) as count:
+            return quantise(network, asked, feeds, count)
     if asked.form is not Quantize.NONE:
         raise UsageError(
             f"--quantize {asked.form}: nothing of this model is a network; its arithmetic decides "
             "which detections there are, and stays float32"
         )
     return None
+
+
+@contextmanager
+def _counting(plan: _Plan, network: Network, workdir: Path) -> Iterator[Count | None]:
+    """What counts the detections that the tail makes of a network's output.
+
+    None where outputs are not padded, or the tail reads inputs of the model as well.
+    """
+    counts = {rows.count for port in plan.form.outputs for rows in port.rows}
+    if not counts or network.border != plan.cut.border:
+        yield None
+        return
+    path = workdir / "count.tflite"
+    path.write_bytes(_tail(plan, lambda emitter: _declare(emitter, plan.cut.border))[0])
+    with TfliteSession(path, threads=1) as tail:
+
+        def count(flat: Floats) -> int:
+            ends = np.cumsum(network.sizes)[:-1]
+            border = {
+                name: part.reshape(plan.types[name].shape)
+                for name, part in zip(network.border, np.split(flat, ends), strict=True)
+            }
+            made = tail.run(border)
+            return sum(int(made[name].sum()) for name in counts)
+
+        yield count
 
 
 def _noise(inputs: Sequence[Port]) -> Iterator[dict[str, Array]]:

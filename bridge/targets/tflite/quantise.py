@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -9,11 +10,12 @@ from typing import Final
 from bridge.errors import UsageError
 from bridge.options import Quantization, Quantize
 from bridge.targets.tflite import quantise_ranges
-from bridge.targets.tflite.layers import Layer
+from bridge.targets.tflite.layers import activation_types, weights_types
 from bridge.targets.tflite.network import Network
-from bridge.targets.tflite.quantise_choice import SPOILT, closed, last_weights, noise
+from bridge.targets.tflite.quantise_choice import SPOILT, closed, last_weights
 from bridge.targets.tflite.quantise_process import Quantizer, interpreter
 from bridge.targets.tflite.quantise_ranges import Feeds
+from bridge.targets.tflite.quantise_report import PROBED, Count, costs, write
 from bridge.targets.tflite.quantise_weights import FLOAT16, INT8, Storage, narrow_weights
 
 _STORED: Final[Mapping[Quantize, Storage]] = {
@@ -22,11 +24,10 @@ _STORED: Final[Mapping[Quantize, Storage]] = {
 }
 COMPUTED: Final = frozenset({Quantize.DYNAMIC, Quantize.INT8})
 """The forms that compute in int8."""
-PROBED: Final = 4
-"""On so many sets the layers are tried one by one."""
 
 ASKED: Final = "--keep-float"
 LAST: Final = "its output reaches the border"
+SKIPPED: Final = "ai-edge-quantizer has no int8 for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ class Quantised:
         return bool(self.details)
 
 
-def quantise(network: Network, asked: Quantization, sets: Sequence[Feeds]) -> Quantised:
+def quantise(
+    network: Network,
+    asked: Quantization,
+    sets: Sequence[Feeds],
+    count: Count | None = None,
+) -> Quantised:
     """A network in the form that is asked for; its inputs and its output stay float32.
 
     Args:
@@ -55,6 +61,7 @@ def quantise(network: Network, asked: Quantization, sets: Sequence[Feeds]) -> Qu
         asked: the form.
         sets: what it is calibrated on, for a form that computes in int8; noise for dynamic, where
             there are no data.
+        count: counts detections, for the report.
 
     Raises:
         UsageError: a pattern of `keep_float` fits no node.
@@ -67,13 +74,18 @@ def quantise(network: Network, asked: Quantization, sets: Sequence[Feeds]) -> Qu
         content, stay = _stored(network, _STORED[asked.form], kept)
         more: Mapping[str, object] = {}
     else:
-        content, stay, more = _computed(network, asked, kept, sets)
+        content, stay, more = _computed(network, asked, kept, sets, count)
     weighted = [i for i, layer in enumerate(network.layers) if layer.weighted]
-    named = {network.layers[i].name: why for i, why in sorted(stay.items()) if i in weighted}
+    narrow = dict(zip(weighted, weights_types(content), strict=True))
+    left = {i: stay.get(i, SKIPPED) for i, dtype in narrow.items() if dtype == "float32"}
     details: dict[str, object] = {
         "form": asked.form.value,
         "network_bytes": {"float32": len(network.content), "quantised": len(content)},
-        "layers": {"quantised": len(weighted) - len(stay.keys() & set(weighted)), "float32": named},
+        "layers": {
+            "quantised": len(weighted) - len(left),
+            "float32": {network.layers[i].name: why for i, why in left.items()},
+        },
+        "activations": dict(sorted(Counter(activation_types(content)).items())),
         **more,
     }
     return Quantised(replace(network, content=content), {"quantization": details})
@@ -89,7 +101,11 @@ def _stored(
 
 
 def _computed(
-    network: Network, asked: Quantization, kept: Mapping[int, str], sets: Sequence[Feeds]
+    network: Network,
+    asked: Quantization,
+    kept: Mapping[int, str],
+    sets: Sequence[Feeds],
+    count: Count | None,
 ) -> tuple[bytes, dict[int, str], dict[str, object]]:
     """Arithmetic in int8."""
     ranges = None
@@ -98,34 +114,20 @@ def _computed(
         ranges = quantise_ranges.ranges(network.content, {*network.inputs.values(), *made}, sets)
     quantizer = Quantizer(network.content, ranges, interpreter(asked.python))
     stay = {**dict.fromkeys(last_weights(network.layers), LAST), **kept}
-    cost = _costs(network, quantizer, sets)
-    for place, by_tensor in cost.items():
-        left = min(by_tensor.values())
-        if left < SPOILT and place not in stay:
-            stay[place] = f"int8 here alone leaves {left:.0f} dB of the border"
-    content = next(quantizer.variants([_narrow(network, closed(network.layers, stay))]))
+    found, measured = costs(network, quantizer.variants, sets, count)
+    for place, cost in measured.items():
+        if not cost.left >= SPOILT and place not in stay:
+            stay[place] = f"int8 here alone leaves {cost.left:.0f} dB of the border"
+    chosen = closed(network.layers, stay)
+    narrow = [layer for i, layer in enumerate(network.layers) if i not in chosen]
+    content = next(iter(quantizer.variants([narrow])))
     data = "calibration" if asked.calibrate is not None else "noise"
-    return content, stay, {"sets": len(sets), "data": data}
-
-
-def _narrow(network: Network, stay: Collection[int]) -> list[Layer]:
-    """The layers that become int8."""
-    return [layer for i, layer in enumerate(network.layers) if i not in stay]
-
-
-def _costs(
-    network: Network, quantizer: Quantizer, sets: Sequence[Feeds]
-) -> dict[int, dict[str, float]]:
-    """What is left of the border when one layer alone is in int8, by its place."""
-    probes = [sets[i * len(sets) // PROBED] for i in range(PROBED)][: len(sets)]
-    places = [i for i, layer in enumerate(network.layers) if layer.weighted]
-    exact = list(quantise_ranges.run(network.content, probes))
-    sizes = dict(zip(network.border, network.sizes, strict=True))
-    variants = quantizer.variants([[network.layers[i]] for i in places])
-    return {
-        place: noise(exact, quantise_ranges.run(content, probes), sizes)
-        for place, content in zip(places, variants, strict=True)
-    }
+    about = {"sets": len(sets), "data": data}
+    if asked.report is not None:
+        told = {} if found is None else {"float32_detections": found}
+        head = {"form": asked.form.value, **about, "probed": min(PROBED, len(sets)), **told}
+        write(asked.report, network.layers, measured, stay, head)
+    return content, stay, about
 
 
 def kept_float(network: Network, patterns: Collection[str]) -> list[int]:

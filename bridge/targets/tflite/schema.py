@@ -111,6 +111,11 @@ def kind(model: Any, operator: Any) -> str:
     return next(str(name) for name, value in names if value == number)
 
 
+def type_name(tensor: Any) -> str:
+    """The element type of a `TensorT` as a numpy name."""
+    return next(name for name, number in TYPES.items() if number == tensor.type)
+
+
 def text(value: bytes | str | None) -> str:
     """A name as the generated code has it: bytes where it was read from a file."""
     return value.decode() if isinstance(value, bytes) else (value or "")
@@ -121,6 +126,14 @@ def tensor(name: str, shape: tuple[int, ...], dtype: str, buffer: int) -> Any:
     result = generated.TensorT()
     result.name, result.shape, result.hasRank = name.encode(), np.asarray(shape, np.int32), True
     result.type, result.buffer = TYPES[dtype], buffer
+    return result
+
+
+def quantization(scale: float, zero: int) -> Any:
+    """A `QuantizationParametersT` of one scale for the whole tensor."""
+    result = generated.QuantizationParametersT()
+    result.scale = np.asarray([scale], np.float32)
+    result.zeroPoint = np.asarray([zero], np.int64)
     return result
 
 

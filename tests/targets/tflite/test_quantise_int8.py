@@ -1,5 +1,6 @@
 """`--quantize int8` and `dynamic`: arithmetic in int8, by ai-edge-quantizer in a process."""
 
+import json
 import stat
 import sys
 from collections.abc import Sequence
@@ -8,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridge.errors import LoweringError
-from bridge.options import Options, Quantization, Quantize
+from bridge.errors import LoweringError, UsageError
+from bridge.options import Normalization, Options, Quantization, Quantize
+from bridge.pipeline import Checks, convert
 from bridge.targets.base import Lowered
 from bridge.targets.tflite import TFLITE, quantise_process, schema
 from bridge.targets.tflite.layers import INPUT, Layer
-from bridge.targets.tflite.quantise_choice import closed, last_weights, noise
+from bridge.targets.tflite.quantise_choice import closed, last_weights
 from bridge.targets.tflite.quantise_process import Quantizer
+from bridge.targets.tflite.quantise_report import noise
 from tests.targets.tflite.emitting import onnxruntime_outputs
 from tests.targets.tflite.quantising import (
     SHAPE,
+    WEIGHTS,
     Floats,
     floats,
     layers,
@@ -118,7 +122,7 @@ def test_noise_is_told_for_each_tensor() -> None:
     exact = [np.array([3, 4, 1, 1, 1], np.float32)]
     found = [np.array([3, 4, 1, 1, 0], np.float32)]
     left = noise(exact, found, {"boxes": 2, "scores": 3})
-    assert left["boxes"] == np.inf
+    assert left["boxes"] == 200
     assert left["scores"] == pytest.approx(10 * np.log10(3))
 
 
@@ -181,6 +185,8 @@ def test_int8_computes_in_int8_up_to_the_last_weights(tmp_path: Path) -> None:
     assert types["CONV_2D"] == {"int8", "float32"}
     assert types["LOGISTIC"] == {"float32"}
     assert types["RESHAPE"] == {"float32"}
+    activations = lowered.details["quantization"]["activations"]  # type: ignore[index]  # object
+    assert activations["int8"] >= 3
     assert [port.dtype for port in (*lowered.inputs, *lowered.outputs)] == ["float32"] * 3
 
 
@@ -232,9 +238,7 @@ def test_a_layer_that_int8_spoils_stays_float(tmp_path: Path) -> None:
     assert "leaves" in kept["first"]
 
 
-def spread(folder: Path, text: str) -> Lowered:
-    from tests.targets.tflite.quantising import WEIGHTS
-
+def spread(folder: Path, text: str, report: Path | None = None) -> Lowered:
     size = np.full(32, 1, np.float32)
     size[0] = 1000
     weights = {
@@ -243,7 +247,7 @@ def spread(folder: Path, text: str) -> Lowered:
         "w_even": WEIGHTS["w_each"] / size[:, None, None, None],
         "b_first": WEIGHTS["b_first"] * 0,
     }
-    asked = Quantization(Quantize.INT8, calibrated(folder))
+    asked = Quantization(Quantize.INT8, calibrated(folder), report=report)
     return lower(static(text, weights), folder, asked)
 
 
@@ -291,6 +295,45 @@ def test_a_network_fed_by_a_head_is_calibrated_on_what_the_head_makes(tmp_path: 
     with TFLITE.open(lowered.path) as session:
         found = floats(session.run({"p": sets[0].transpose(0, 2, 3, 1)})["boxes"])
     assert np.sqrt(np.mean((found - right) ** 2)) < 0.05 * right.std()
+
+
+@needs_quantizer
+def test_the_report_lists_layers_by_what_int8_costs_them(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    text = TWO_ENDS.replace("w_first", "w_spread").replace("w_each", "w_even")
+    lowered = spread(tmp_path, text, report=path)
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert (told["form"], told["sets"], told["probed"]) == ("int8", len(SETS), 4)
+    assert told["layers"][0]["node"] == "first"
+    assert told["layers"][0]["operator"] == "CONV_2D"
+    assert {one["node"] for one in told["layers"]} == {
+        *("first", "middle", "boxes_conv", "scores_conv")
+    }
+    worst = [min(one["border_decibels"].values()) for one in told["layers"]]
+    assert worst == sorted(worst)
+    kept = {one["node"]: one["stays_float32"] for one in told["layers"]}
+    assert {name: why for name, why in kept.items() if why} == layers(lowered)["float32"]
+
+
+@needs_quantizer
+def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--quantize-report"):
+        spread(tmp_path, TWO_ENDS, report=tmp_path / "no" / "report.json")
+
+
+@needs_quantizer
+def test_the_report_counts_what_the_tail_finds(tmp_path: Path) -> None:
+    shapes = Path(__file__).resolve().parents[3] / "examples" / "shapes.onnx"
+    path = tmp_path / "report.json"
+    quantization = Quantization(Quantize.INT8, shapes.parent / "scenes", report=path)
+    options = Options(quantization=quantization, normalization=Normalization(std=(255.0,)))
+    result = convert(shapes, "tflite", tmp_path / "a.tflite", options, checks=Checks(skip=True))
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert told["float32_detections"] > 4
+    assert all(one["detections"] > 0 for one in told["layers"])
+    assert result.manifest.details["quantization"]["layers"]["quantised"] == 14  # type: ignore[index]
+    assert any("calibrated on" in one for one in result.manifest.assumptions)
+    assert any("are few" in one for one in result.manifest.warnings)
 
 
 def test_this_interpreter_comes_before_the_one_beside_it() -> None:
