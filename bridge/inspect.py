@@ -1,4 +1,7 @@
-"""`python -m bridge.inspect MODEL`: what is in a model, and which target can take it. Thin."""
+"""`python -m bridge.inspect MODEL`: what is in a model, and which target can take it. Thin.
+
+Of a TFLite file, ours or anybody's, `inspect_tflite` tells.
+"""
 
 import json
 import math
@@ -12,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bridge import detection, static_nms, surgery
+from bridge import detection, inspect_tflite, static_nms, surgery
 from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape, single_command
 from bridge.detection import DetectionSpec, NmsSite, Value
-from bridge.errors import LoweringError, UnsupportedModelError
+from bridge.errors import LoweringError, UnsupportedModelError, UsageError
 from bridge.heads.guess import Guess, guess
 from bridge.model import load, spelt
 from bridge.options import BoxLayout, Options
@@ -46,7 +49,9 @@ class Inspection:
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="the ONNX model", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="an ONNX model or a TFLite file", show_default=False)
+    ],
     *,
     input_shape: Annotated[
         list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
@@ -74,11 +79,27 @@ def inspect(
             freeze=dict(map(parse_constant, freeze or ())),
             box_layout=box_layout,
         )
+        if inspect_tflite.is_tflite(model):
+            _tflite(model, options, try_targets=try_targets, as_json=as_json)
+            return
         found = look(model, options, try_targets=try_targets)
     if as_json:
         STDOUT.print_json(json.dumps(as_dict(found)))
     else:
         show(found, STDOUT)
+
+
+def _tflite(path: Path, options: Options, *, try_targets: bool, as_json: bool) -> None:
+    if try_targets or options != Options():
+        raise UsageError(
+            f"{path} is a TFLite file, which is told as it is: options that would change an ONNX "
+            "model or try targets do not apply; leave them out"
+        )
+    contents = inspect_tflite.look(path)
+    if as_json:
+        STDOUT.print_json(json.dumps(inspect_tflite.as_dict(contents)))
+    else:
+        inspect_tflite.show(contents, STDOUT)
 
 
 def look(path: Path, options: Options, *, try_targets: bool = False) -> Inspection:

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("report",),
     ("pytorch",),
-    ("run", "inspect", "golden", "doctor", "attach", "export", "cli"),
+    ("run", "inspect", "inspect_tflite", "golden", "doctor", "attach", "export", "cli"),
 )
 # Layers of one row that still must not see each other.
 STRANGERS = {("surgery", "targets"), ("targets", "surgery"), ("targets", "heads")}

@@ -28,6 +28,8 @@ _OPTIONS: Final = (
 )  # fmt: skip
 """Of TFLite_Detection_PostProcess, as `detection_postprocess.cc` reads them."""
 
+_LETTERS: Final[Mapping[str, str]] = {"float16": "e", "float32": "f", "int32": "i"}
+
 _MOST_LABEL_BYTES: Final = 1 << 20
 
 
@@ -309,13 +311,26 @@ class _Reader:
         """The scalars of NON_MAX_SUPPRESSION, as far as they are constants."""
         found: dict[str, float] = {}
         names = ("max_output_size", "iou_threshold", "score_threshold")
-        for name, letter, index in zip(names, "iff", inputs, strict=False):
-            tensor = _at(graph.get("tensors", []), index, "tensor")
-            number = tensor.get("buffer", 0)
-            content = None if number == 0 else self._buffer(number)
-            if content is not None and len(content) == 4:
-                found[name] = struct.unpack(f"<{letter}", content)[0]
+        for name, index in zip(names, inputs, strict=False):
+            number = self._scalar(graph, index)
+            if number is not None:
+                found[name] = number
         return found
+
+    def _scalar(self, graph: tables.Document, index: int) -> float | None:
+        """The number that a tensor is, or that is widened into it."""
+        for operator in graph.get("operators", []):
+            if index in operator.get("outputs", []) and self._kind(operator)[0] == "DEQUANTIZE":
+                index = _at(operator.get("inputs", []), 0, "input")
+                break
+        tensor = _at(graph.get("tensors", []), index, "tensor")
+        letter = _LETTERS.get(_dtype(tensor))
+        buffer = tensor.get("buffer", 0)
+        content = self._buffer(buffer) if buffer else None
+        if letter is None or content is None or len(content) != struct.calcsize(letter):
+            return None
+        number: float = struct.unpack(f"<{letter}", content)[0]
+        return number
 
     # Metadata
 

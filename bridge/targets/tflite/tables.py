@@ -25,8 +25,11 @@ BYTES: Final = "bytes"
 TABLE: Final = "table"
 UNION: Final = "union"
 
-_MOST_VALUES: Final = 8_000_000
-"""Tables and numbers in one file; the largest detectors known hold some ten thousand."""
+_MOST_WORK: Final = 8_000_000
+"""What reading one file may take, in numbers read; a detector takes some hundred thousand."""
+
+_TABLE: Final = 32
+"""What reading a table takes, in numbers read."""
 
 
 class BrokenFileError(ValueError):
@@ -142,15 +145,15 @@ _NUMBERS: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class _Reader:
-    """Attributes: left, how many values may still be read."""
+    """Attributes: left, how much work may still be done."""
 
     schema: Schema
     content: memoryview
-    left: int = field(default=_MOST_VALUES)
+    left: int = field(default=_MOST_WORK)
 
     def table(self, name: str, at: int) -> dict[str, Any]:
         """The fields of the table at a position."""
-        self._take(1)
+        self._take(_TABLE)
         places = at - self._number("i", at)
         size = self._number("H", places)
         found = {}
@@ -196,7 +199,7 @@ class _Reader:
         found = self.content[start : start + length]
         if kind.kind == BYTES:
             return found
-        self._take(length)
+        self._take(length // 8)
         return bytes(found).decode(errors="replace")
 
     def _vector(self, place: int) -> tuple[int, int]:
@@ -220,7 +223,7 @@ class _Reader:
     def _take(self, count: int) -> None:
         self.left -= count
         if self.left < 0:
-            raise BrokenFileError(f"it refers to more than {_MOST_VALUES} values")
+            raise BrokenFileError("it refers to the same bytes again and again")
 
 
 def tables(slot: int, name: str) -> Field:
