@@ -131,6 +131,7 @@ def convert(
     options, checks = options or Options(), checks or Checks()
     target = table.find(to, options)
     calibration.check(options, target.name)
+    _check_scope(options, completion or Completion(), target)
     path = _output(Path(model), target, output)
     missing = target.missing(options)
     if missing and not dry_run:
@@ -170,6 +171,27 @@ def convert(
 
 def _silent(stage: str) -> None:
     del stage
+
+
+def _check_scope(options: Options, completion: Completion, target: Target) -> None:
+    """Refuse what only a TFLite file can hold.
+
+    Raises:
+        UsageError: it was asked of another target.
+    """
+    if target.name == "tflite":
+        return
+    told = completion.source_box_units is not None and completion.box_units is None
+    for name, given, why in (
+        ("labels", options.labels, "a TFLite file has metadata for them"),
+        ("outputs", options.outputs, "they are an application's for TFLite files"),
+        ("source-box-units", told or None, "without --box-units it says something to metadata"),
+    ):
+        if given is not None:
+            raise UsageError(
+                f"--{name} does nothing with --to {target.name}: {why}; leave it out, or convert "
+                "with --to tflite"
+            )
 
 
 def _output(model: Path, target: Target, output: str | os.PathLike[str] | None) -> Path:
