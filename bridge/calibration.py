@@ -14,7 +14,7 @@ import numpy as np
 
 from bridge.errors import UsageError
 from bridge.model import Source
-from bridge.options import Normalization, Options, Quantization, Quantize
+from bridge.options import NmsForm, Normalization, Options, Quantization, Quantize
 from bridge.static_model import StaticModel
 from bridge.targets.base import Lowered, ports
 from bridge.verify import golden
@@ -61,8 +61,9 @@ def check(options: Options, to: str) -> None:
     if asked.form is Quantize.NONE:
         if asked != Quantization():
             raise UsageError(
-                "--calibrate, --keep-float, --quantize-report and --quantize-python say how to "
-                "quantise; give --quantize {weights,dynamic,int8,fp16}, too"
+                "--calibrate, --keep-float, --integer-postprocess, --quantize-report and "
+                "--quantize-python say how to quantise; give --quantize "
+                "{weights,dynamic,int8,fp16}, too"
             )
         return
     if to != "tflite":
@@ -72,6 +73,12 @@ def check(options: Options, to: str) -> None:
             "--quantize int8 takes the ranges of activations from data: give --calibrate DIR, "
             "photos like those it will see (50 or so), or --calibrate FILE.npz, arrays by input "
             "name"
+        )
+    eight_bit = asked.form is Quantize.INT8 and options.nms is NmsForm.POSTPROCESS
+    if asked.integer_postprocess and not eight_bit:
+        raise UsageError(
+            "--integer-postprocess hands uint8 to the operator of --nms postprocess, and takes "
+            "ranges from calibration: give --nms postprocess and --quantize int8 with it"
         )
     if asked.form in (Quantize.WEIGHTS, Quantize.FP16):
         _check_stored(asked)

@@ -52,6 +52,17 @@ class Outputs(StrEnum):
     DETECTIONS = "detections"
 
 
+class Qdq(StrEnum):
+    """What becomes of the layers of a model that is quantised in ONNX.
+
+    `integer`: kernels in int8 on the model's own grids. `float`: the same rounding in float32
+    arithmetic, equal to onnxruntime's.
+    """
+
+    INTEGER = "integer"
+    FLOAT = "float"
+
+
 class BoxUnits(StrEnum):
     """What the coordinates of the boxes that come out count."""
 
@@ -66,6 +77,8 @@ class Quantization:
     Attributes:
         calibrate: a folder of photos, or an `.npz` file of arrays by input name; int8 needs it.
         keep_float: names of source nodes, `*` for any characters, whose layers stay float32.
+        integer_postprocess: with int8 and `NmsForm.POSTPROCESS`, the operator decodes and decides
+            on uint8, as in the quantised SSDs of TensorFlow's object detection API.
         report: a file that gets, as JSON, what quantising each layer alone costs.
         python: the interpreter that has ai-edge-quantizer; None looks for the environment that
             `make setup-quantize` makes.
@@ -74,6 +87,7 @@ class Quantization:
     form: Quantize = Quantize.NONE
     calibrate: Path | None = None
     keep_float: tuple[str, ...] = ()
+    integer_postprocess: bool = False
     report: Path | None = None
     python: Path | None = None
 
@@ -99,6 +113,7 @@ class Options:
         outputs: TFLite only; None: the model's own, or what `nms` says.
         keep_nchw: TFLite only; 4-D image inputs stay NCHW.
         quantization: TFLite only.
+        qdq: TFLite only.
         labels: TFLite only; a text file with the name of a class on each line, for the metadata.
         normalization: what stays outside the graph: photos are fed so, and the metadata of a
             TFLite file says so. None: nothing is known.
@@ -116,6 +131,7 @@ class Options:
     outputs: Outputs | None = None
     keep_nchw: bool = False
     quantization: Quantization = field(default_factory=Quantization)
+    qdq: Qdq = Qdq.INTEGER
     labels: Path | None = None
     normalization: Normalization | None = None
     box_units: BoxUnits | None = None

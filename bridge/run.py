@@ -86,6 +86,9 @@ def run(
         list[str] | None,
         typer.Option(help="quantised: a source node (or pattern) whose layer stays float32"),
     ] = None,
+    integer_postprocess: Annotated[
+        bool, typer.Option(help="int8, --nms postprocess: it decodes and decides on uint8")
+    ] = False,
     quantize_report: Annotated[
         Path | None, typer.Option(help="write there as JSON what quantising each layer costs")
     ] = None,
@@ -191,6 +194,7 @@ def run(
                 form=quantize,
                 calibrate=calibrate,
                 keep_float=tuple(keep_float or ()),
+                integer_postprocess=integer_postprocess,
                 report=quantize_report,
                 python=quantize_python,
             ),

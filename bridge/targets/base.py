@@ -76,6 +76,8 @@ class Lowered:
         rounding: outputs that a kernel of the target itself rounds (TFLite_Detection_PostProcess
             makes corners of centres): by at most how many units in the last place of the largest
             number in the row. All others are held to onnxruntime's bits where the tail is.
+        rounded_reference: the reference rounds to 8 bits what its suppression reads, so that its
+            detections are not those of the source.
         quantised: the network holds narrow numbers, so that its detections are judged, not its
             tensors; what stands behind the border stays exact.
         details: what the manifest shows under the target's own name.
@@ -92,6 +94,7 @@ class Lowered:
     network: Path | None = None
     reference: onnx.ModelProto | None = None
     rounding: Mapping[str, int] = field(default_factory=dict)
+    rounded_reference: bool = False
     quantised: bool = False
     details: Mapping[str, object] = field(default_factory=dict)
 

@@ -66,7 +66,8 @@ def hold(
     if lowered.reference is not None:
         judge = Judge(lowered.reference, lowered.border)
         judged, failures = judge_all(golden, judge)
-        proofs.append(prove_detections(static, lowered, judged, failures))
+        if not lowered.rounded_reference:
+            proofs.append(prove_detections(static, lowered, judged, failures))
     results: tuple[SetResult, ...] = ()
     noise = None
     if judged:

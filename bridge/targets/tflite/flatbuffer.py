@@ -38,6 +38,14 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that a uint8 tensor holds: `(q - zero) * scale`, in float32."""
+
+    scale: float
+    zero: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Operator:
     """What an operator computes, by value: equal ones compute the same."""
 
@@ -47,6 +55,7 @@ class _Operator:
     results: tuple[TensorType, ...]
     options: tuple[tuple[str, object], ...] = ()
     custom: bytes | None = None
+    grid: Grid | None = None
 
 
 _SCALED: Final = frozenset({"ADD", "CAST", "DIV", "MUL", "SUB"})
@@ -64,8 +73,9 @@ class Builder:
         self._names: list[str] = []
         self._operators: dict[_Operator, tuple[Tensor, ...]] = {}
         self._makers: dict[Tensor, _Operator] = {}
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes, Grid | None], Tensor] = {}
         self._values: dict[Tensor, NDArray[Any]] = {}
+        self._grids: dict[Tensor, Grid] = {}
         self._inputs: dict[str, Tensor] = {}
         self._outputs: dict[str, Tensor] = {}
 
@@ -83,15 +93,25 @@ class Builder:
         self._inputs[name] = self._tensor(name, TensorType(dtype, tuple(shape)))
         return self._inputs[name]
 
-    def constant(self, value: ArrayLike, dtype: str | None = None) -> Tensor:
-        """A tensor of this value, stored once however often it is asked for."""
+    def constant(
+        self, value: ArrayLike, dtype: str | None = None, *, grid: Grid | None = None
+    ) -> Tensor:
+        """A tensor of this value, stored once however often it is asked for.
+
+        Args:
+            value: what it holds; of a quantised tensor, the whole numbers.
+            dtype: of the tensor, where it is not the value's own.
+            grid: what those stand for; None for a tensor that is not quantised.
+        """
         array = np.asarray(value, dtype)
-        key = (array.dtype.name, array.shape, array.tobytes())
+        key = (array.dtype.name, array.shape, array.tobytes(), grid)
         if key not in self._constants:
             name = f"constant_{len(self._constants)}"
             tensor = self._tensor(name, TensorType(array.dtype.name, array.shape))
             self._constants[key] = tensor
             self._values[tensor] = array
+            if grid is not None:
+                self._grids[tensor] = grid
         return self._constants[key]
 
     def value(self, tensor: Tensor) -> NDArray[Any] | None:
@@ -157,6 +177,8 @@ class Builder:
             )
             self._operators[operator] = made
             self._makers.update(dict.fromkeys(made, operator))
+            if operator.grid is not None:
+                self._grids.update(dict.fromkeys(made, operator.grid))
         return self._operators[operator]
 
     def op(
@@ -172,6 +194,18 @@ class Builder:
         return self.emit(kind, inputs, [type_], **options)[0]
 
     # Common operators
+
+    def quantize(self, x: Tensor, grid: Grid) -> Tensor:
+        """QUANTIZE to uint8, to the nearest number of the grid, what lies between to the even one.
+
+        Kernels and delegates round halves each in their own way: none are left for them here.
+        """
+        scale = self.constant(np.float32(grid.scale))
+        steps = self.unary("ROUND", self.binary("DIV", x, scale))
+        exact = self.binary("MUL", steps, scale)
+        version = operator_version("QUANTIZE", [exact], [TensorType("uint8", x.shape)], {})
+        results = (TensorType("uint8", x.shape),)
+        return self._append(_Operator("QUANTIZE", version, (exact,), results, grid=grid))[0]
 
     def _reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         new_shape = tuple(int(d) for d in shape)
@@ -347,7 +381,10 @@ class Builder:
         if value is not None:
             buffers.append(schema.Buffer(value.tobytes()))
             buffer = len(buffers) - 1
-        return schema.tensor(self._names[tensor.index], tensor.shape, tensor.dtype, buffer)
+        packed = schema.tensor(self._names[tensor.index], tensor.shape, tensor.dtype, buffer)
+        if (grid := self._grids.get(tensor)) is not None:
+            packed.quantization = schema.quantization(grid.scale, grid.zero)
+        return packed
 
 
 def _operator_code(operator: _Operator) -> Any:

@@ -49,7 +49,7 @@ class Form:
             (`suppression_narrow`).
         nms: of the suppressions that `finish` emits; those in `model` come on top.
         meaning: for the metadata.
-        reference, rounding, assumptions, warnings: as in `Lowered`.
+        reference, rounding, rounded_reference, assumptions, warnings: as in `Lowered`.
     """
 
     model: onnx.ModelProto
@@ -60,6 +60,7 @@ class Form:
     meaning: Meaning = field(default_factory=Meaning)
     reference: onnx.ModelProto | None = None
     rounding: Mapping[str, int] = field(default_factory=dict)
+    rounded_reference: bool = False
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -21,7 +21,16 @@ from bridge.targets.tflite.flatbuffer import Builder, Tensor
 from bridge.targets.tflite.form import Y_FIRST, Form, Meaning
 from bridge.targets.tflite.operators import Emitter
 from bridge.targets.tflite.postprocess_geometry import SWAPPED
-from bridge.targets.tflite.postprocess_kernel import ROUNDING, Detections, Limits, detect
+from bridge.targets.tflite.postprocess_integer import Integer, integer
+from bridge.targets.tflite.postprocess_kernel import (
+    ROUNDING,
+    Detections,
+    Encoded,
+    Limits,
+    centers,
+    corners,
+    detect,
+)
 from bridge.targets.tflite.postprocess_plan import Plan, plan
 from bridge.targets.tflite.postprocess_reference import reference
 from bridge.targets.tflite.postprocess_roles import Role
@@ -51,14 +60,18 @@ def form(static: StaticModel, options: Options) -> Form:
         UnsupportedModelError: it is not the detector of one image, with one suppression, whose
             outputs are boxes, scores and classes.
     """
-    found = plan(static, options)
+    found, narrow = plan(static, options), None
+    if options.quantization.integer_postprocess:
+        narrow = integer(found, options)
+        found = narrow.plan
     rows, counted = found.call.rows, (Rows(1, COUNT),)
-    read = dict.fromkeys((*found.geometry.tensors, found.call.scores, *found.read))
+    needed = (*found.geometry.tensors, found.call.scores) if narrow is None else narrow.read
+    read = dict.fromkeys((*needed, *found.read))
     if found.recovered is not None:
         read[found.recovered.ids] = None
 
     def finish(builder: Builder, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return _finish(found, builder, tensors)
+        return _finish(found, narrow, builder, tensors)
 
     return Form(
         model=found.front(tuple(read)),
@@ -69,23 +82,30 @@ def form(static: StaticModel, options: Options) -> Form:
             Port(COUNT, "float32", (1,), (1,)),
         ),
         finish=finish,
-        nms=(_lowered(found),),
+        nms=(_lowered(found, narrow),),
         meaning=Meaning(ROLES, Y_FIRST, class_count(found)),
         reference=reference(found, NAMES),
-        rounding={} if found.geometry.center else {BOXES: ROUNDING},
-        assumptions=(*found.geometry.assumptions, *_recovery(found)),
+        rounding={} if narrow is not None or found.geometry.center else {BOXES: ROUNDING},
+        rounded_reference=narrow is not None,
+        assumptions=(
+            *found.geometry.assumptions,
+            *_recovery(found),
+            *(() if narrow is None else [narrow.assumption]),
+        ),
         warnings=_warnings(found),
     )
 
 
-def _lowered(found: Plan) -> LoweredNms:
-    call = found.call
+def _lowered(found: Plan, narrow: Integer | None) -> LoweredNms:
+    call, exact = found.call, found.geometry.center
     because = (
         "boxes come as centre and size, which the operator takes as they are"
-        if found.geometry.center
+        if exact
         else "the operator compares corners that it makes of centres, up to 2 ulp beside the "
         "model's: only an IoU that near the limit can fall otherwise"
     )
+    if narrow is not None:
+        exact, because = False, f"on equal bytes it decides as onnxruntime; {narrow.assumption}"
     return LoweredNms(
         node=call.name,
         lowered_to="TFLite_Detection_PostProcess",
@@ -94,7 +114,7 @@ def _lowered(found: Plan) -> LoweredNms:
         max_output=call.max_output_boxes_per_class,
         iou_threshold=call.iou_threshold,
         score_threshold=call.score_threshold,
-        exact=found.geometry.center,
+        exact=exact,
         because=because,
     )
 
@@ -138,22 +158,20 @@ def _warnings(found: Plan) -> tuple[str, ...]:
     )
 
 
-def _finish(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _finish(
+    found: Plan, narrow: Integer | None, builder: Builder, tensors: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
     """Emit the operator and what stands behind it."""
-    call, geometry = found.call, found.geometry
-    width = 4 // len(geometry.tensors)
-    given = [builder.reshape(tensors[x], [found.boxes, width]) for x in geometry.tensors]
-    boxes = builder.concat(given, 1)
+    call = found.call
     limits = Limits(
         call.rows, call.max_output_boxes_per_class, call.iou_threshold, call.score_threshold
     )
-    made = detect(
-        builder,
-        _swapped(builder, boxes) if geometry.x_first else boxes,
-        _scores(found, builder, tensors),
-        limits,
-        center=geometry.center,
-    )
+    if narrow is None:
+        scores = _scores(found, builder, tensors, call.scores)
+        made = detect(builder, _boxes(found, builder, tensors), scores, limits)
+    else:
+        scores = _scores(found, builder, tensors, narrow.scores)
+        made = detect(builder, narrow.boxes(builder, tensors), scores, limits, narrow.score_grid)
     behind = _Behind.of(found, builder, made, tensors)
     rows = call.rows
     return {
@@ -164,9 +182,17 @@ def _finish(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Map
     }
 
 
-def _scores(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Tensor:
+def _boxes(found: Plan, builder: Builder, tensors: Mapping[str, Tensor]) -> Encoded:
+    geometry, width = found.geometry, 4 // len(found.geometry.tensors)
+    given = [builder.reshape(tensors[x], [found.boxes, width]) for x in geometry.tensors]
+    boxes = builder.concat(given, 1)
+    y_first = _swapped(builder, boxes) if geometry.x_first else boxes
+    return (centers if geometry.center else corners)(builder, y_first)
+
+
+def _scores(found: Plan, builder: Builder, tensors: Mapping[str, Tensor], name: str) -> Tensor:
     """float32[C, N]; -inf where a box is of another class."""
-    scores = tensors[found.call.scores]
+    scores = tensors[name]
     if found.recovered is None:
         return builder.reshape(scores, [found.classes, found.boxes])
     ids = builder.reshape(tensors[found.recovered.ids], [1, found.boxes])

@@ -16,6 +16,7 @@ differs from NonMaxSuppression with a stable TopK behind it (source:
   detection there can be is let through, and they are sorted and cut behind the kernel.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bridge.static_model import TensorType
-from bridge.targets.tflite.flatbuffer import Builder, Tensor
+from bridge.targets.tflite.flatbuffer import Builder, Grid, Tensor
 
 MOST_THREADS: Final = 8
 """Up to so many interpreter threads, no class is lost."""
@@ -64,32 +65,49 @@ class Detections:
     count: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Boxes as the kernel takes them, columns y, x, height, width.
+
+    Its box has the centre `encodings / scales * (anchor height, width) + (anchor y, x)` and the
+    size `exp(encodings / scales) * (anchor height, width)`, all of it in float64.
+
+    Attributes:
+        encodings: [1, N, 4], float32 or uint8.
+        anchors: [N, 4], of the same type.
+    """
+
+    encodings: Tensor
+    anchors: Tensor
+    scales: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+
+
 def detect(
-    builder: Builder, boxes: Tensor, scores: Tensor, limits: Limits, *, center: bool
+    builder: Builder, boxes: Encoded, scores: Tensor, limits: Limits, grid: Grid | None = None
 ) -> Detections:
     """Emit the kernel and what puts its detections in order.
 
     Args:
         builder: takes the operators.
-        boxes: float32[N, 4]: two corners in any order, or centre and size of either sign.
+        boxes: N of them.
         scores: float32[C, N].
         limits: of the suppression; `detections` is at most C * N.
-        center: boxes are centre and size.
+        grid: what scores are rounded to, with 0 at 0; None: they stay float32.
     """
     classes, count = scores.shape
     per_class = min(limits.per_class, count, limits.detections)
     most = classes * per_class
     padded, real = _keep_from_losing(builder, scores)
-    anchors, encoding = (_centers if center else _corners)(builder, boxes)
+    columns = builder.reshape(builder.transpose(padded, [1, 0]), [1, count, padded.shape[0]])
+    if grid is not None:
+        # What is masked is -inf, which has no place in an integer.
+        columns = builder.binary("MAXIMUM", columns, builder.constant(np.float32(0)))
+        columns = builder.quantize(columns, grid)
     made = builder.custom(
         "TFLite_Detection_PostProcess",
-        [
-            builder.broadcast_to(builder.constant(encoding), [1, count, 4]),
-            builder.reshape(builder.transpose(padded, [1, 0]), [1, count, padded.shape[0]]),
-            anchors,
-        ],
+        [boxes.encodings, columns, boxes.anchors],
         [TensorType("float32", shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))],
-        _options(limits, padded.shape[0], per_class, most),
+        _options(limits, padded.shape[0], per_class, most, boxes.scales),
     )
     found = Detections(*made)
     if padded.shape[0] > classes:
@@ -106,7 +124,7 @@ def detect(
 
 
 def _options(
-    limits: Limits, classes: int, per_class: int, most: int
+    limits: Limits, classes: int, per_class: int, most: int, scales: Sequence[float]
 ) -> dict[str, int | float | bool]:
     above = np.nextafter(np.float32(limits.score_threshold), np.float32(np.inf))
     return {
@@ -117,26 +135,28 @@ def _options(
         "nms_score_threshold": float(above),
         "nms_iou_threshold": float(max(np.float32(limits.iou_threshold), _SMALLEST)),
         "num_classes": classes,
-        "y_scale": 1.0,
-        "x_scale": 1.0,
-        "h_scale": 1.0,
-        "w_scale": 1.0,
+        **dict(zip(("y_scale", "x_scale", "h_scale", "w_scale"), scales, strict=True)),
     }
 
 
-def _centers(builder: Builder, boxes: Tensor) -> tuple[Tensor, Floats]:
-    """Anchors and encoding of boxes that are centre and size: centre = 0 * size + centre."""
+def centers(builder: Builder, boxes: Tensor) -> Encoded:
+    """Boxes that are centre and size of either sign, float32[N, 4]: centre = 0 * size + centre."""
     center, size = (builder.slice(boxes, [0, first], [boxes.shape[0], 2]) for first in (0, 2))
     anchors = builder.concat([center, builder.unary("ABS", size)], 1)
-    return anchors, np.zeros((1, 1, 4), np.float32)
+    return _relative(builder, [0, 0, 0, 0], anchors)
 
 
-def _corners(builder: Builder, boxes: Tensor) -> tuple[Tensor, Floats]:
-    """Anchors and encoding of corners: centre = size / 2 + lower corner."""
+def corners(builder: Builder, boxes: Tensor) -> Encoded:
+    """Boxes that are corners in any order, float32[N, 4]: centre = size / 2 + lower corner."""
     one, other = (builder.slice(boxes, [0, first], [boxes.shape[0], 2]) for first in (0, 2))
     low, high = (builder.binary(kind, one, other) for kind in ("MINIMUM", "MAXIMUM"))
     anchors = builder.concat([low, builder.binary("SUB", high, low)], 1)
-    return anchors, np.array([[[0.5, 0.5, 0, 0]]], np.float32)
+    return _relative(builder, [0.5, 0.5, 0, 0], anchors)
+
+
+def _relative(builder: Builder, encoding: Sequence[float], anchors: Tensor) -> Encoded:
+    same = builder.constant(np.array([[encoding]], np.float32))
+    return Encoded(builder.broadcast_to(same, [1, anchors.shape[0], 4]), anchors)
 
 
 def _keep_from_losing(builder: Builder, scores: Tensor) -> tuple[Tensor, Floats]:

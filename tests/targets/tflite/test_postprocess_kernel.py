@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bridge.static_nms import StaticNms
 from bridge.targets.tflite.flatbuffer import Builder
-from bridge.targets.tflite.postprocess_kernel import ROUNDING, Limits, detect
+from bridge.targets.tflite.postprocess_kernel import ROUNDING, Limits, centers, corners, detect
 from bridge.verify.suppression import cases
 from tests.targets.tflite.suppressing import UNLIMITED, Floats, call, onnx_suppression
 
@@ -30,10 +30,9 @@ def kernel(size: tuple[int, int], limits: Limits, *, center: bool) -> bytes:
     scores = builder.input("scores", [1, classes, count], "float32")
     found = detect(
         builder,
-        builder.reshape(boxes, [count, 4]),
+        (centers if center else corners)(builder, builder.reshape(boxes, [count, 4])),
         builder.reshape(scores, [classes, count]),
         limits,
-        center=center,
     )
     builder.output("found", found.boxes)
     builder.output("classes", found.classes)
@@ -54,7 +53,7 @@ def detector(content: bytes, threads: int) -> Detector:
     return run
 
 
-def corners(boxes: Floats, *, center: bool) -> Floats:
+def sorted_corners(boxes: Floats, *, center: bool) -> Floats:
     """Sorted corners as onnxruntime makes them; a negative size has no extent."""
     one, other = boxes[:, :2], boxes[:, 2:]
     if not center:
@@ -71,7 +70,7 @@ def expected(
     rows = selected[:count]
     order = np.argsort(-scores[tuple(rows.T)], kind="stable")[:detections]
     rows = rows[order]
-    found = corners(boxes[0], center=nms.center_point_box)[rows[:, 2]]
+    found = sorted_corners(boxes[0], center=nms.center_point_box)[rows[:, 2]]
     return rows[:, 1], found, scores[tuple(rows.T)]
 
 
