@@ -20,6 +20,7 @@ from bridge.detection.spec import Provenance, Role
 from bridge.errors import UnsupportedModelError, UsageError
 from bridge.model import graphs, subgraphs
 from bridge.options import BoxLayout, BoxUnits
+from bridge.surgery.normalise import normalise
 
 _CHANNELS = (1, 3, 4)
 _Y_FIRST = (BoxLayout.YXYX, BoxLayout.CYCXHW)
@@ -55,7 +56,9 @@ def rescale(
         UnsupportedModelError: the boxes are not to be found in the outputs.
     """
     width, height = _image_size(model, wanted, shapes)
-    found, order = _boxes(model, wanted, layout)
+    # Fixed shapes tell how wide a table is; the model itself is rewritten later, with the others.
+    fixed, _ = normalise(model, input_shapes=shapes, freeze={})
+    found, order = _boxes(fixed, wanted, layout)
     y_first = order in _Y_FIRST
     sides = (height, width) * 2 if y_first else (width, height) * 2
     result = onnx.ModelProto()
@@ -81,10 +84,10 @@ def rescale(
 
 
 def _boxes(
-    model: onnx.ModelProto, wanted: BoxUnits, declared: BoxLayout | None
+    fixed: onnx.ModelProto, wanted: BoxUnits, declared: BoxLayout | None
 ) -> tuple[tuple[BoxColumns, ...], BoxLayout | None]:
     """The boxes, and the order of their numbers where it is known."""
-    spec, found = box_columns(model)
+    spec, found = box_columns(fixed)
     outputs = ", ".join(value.name for value in spec.outputs)
     if not spec.sites:
         raise UnsupportedModelError(

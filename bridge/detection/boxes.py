@@ -4,7 +4,7 @@ Read off the graph: a table that is packed from boxes, scores and classes has be
 somewhere, and its rows were picked afterwards.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -13,13 +13,21 @@ from bridge.detection.flat import Flat, Step, flatten
 from bridge.detection.look import inspect, moved_from
 from bridge.detection.spec import DetectionSpec, Role
 
-_PICKS = frozenset(
-    {
-        "Cast", "Expand", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice",
-        "Squeeze", "Unsqueeze", "Where",
-    }
-)  # fmt: skip
-"""Operators that pick rows of a table; its columns stay as wide as they are, which is checked."""
+_ROWS_OF: Mapping[str, Sequence[int]] = {
+    **dict.fromkeys(
+        (
+            "Cast", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad",
+            "Reshape", "Squeeze", "Tile", "Unsqueeze",
+        ),
+        (0,),
+    ),
+    "Concat": range(64),
+    "ScatterND": (2, 0),
+    "Where": (1, 2),
+}  # fmt: skip
+"""The inputs whose rows these operators give; their columns, as is checked, stay what they are."""
+
+_MOST_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,63 +68,83 @@ def _width(flat: Flat, value: int) -> int | None:
     return shape[-1] if shape and isinstance(shape[-1], int) else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The first column of boxes in a table, and whether a suppression reads these very numbers."""
+
+    first: int
+    suppressed: bool
+
+
 def _first(flat: Flat, value: int) -> int | None:
     """The first column of the boxes in a packed table."""
-    joined = _joined(flat, value)
-    if joined is None:
-        return None
-    parts = [(part, _width(flat, part)) for part in joined.inputs]
-    boxes = {origin for step in _suppressions(flat) for origin in moved_from(flat, step.inputs[0])}
-    likely, at = [], 0
-    for part, width in parts:
+    read = {
+        origin
+        for step in flat.steps
+        if step.node.op_type == "NonMaxSuppression" and not step.node.domain
+        for origin in moved_from(flat, step.inputs[0])
+    }
+    places = _places(flat, value, _width(flat, value), read, _MOST_STEPS)
+    sure = [place for place in places if place.suppressed]
+    found = sure if len(sure) == 1 else places
+    return found[0].first if len(found) == 1 else None
+
+
+def _places(flat: Flat, value: int, width: int | None, read: set[int], steps: int) -> list[_Place]:
+    """Where boxes may stand in a table of so many columns: what it was packed from tells."""
+    if width is None or width < 4 or not steps:
+        return []
+    if width == 4:
+        return [_Place(0, not read.isdisjoint(moved_from(flat, value)))]
+    step, inner = flat.origin.get(value), flat.passed.get(value, [])
+    if inner:
+        return _places(flat, inner[0], width, read, steps - 1)
+    if step is None or step.node.domain not in ("", "ai.onnx"):
+        return []
+    if step.node.op_type == "Concat" and _on_columns(flat, step, value):
+        return _packed(flat, step, read, steps)
+    if step.node.op_type == "Slice":
+        return _sliced(flat, step, width, read, steps)
+    for place in _ROWS_OF.get(step.node.op_type, ()):
+        # Rows of several tables: the first with columns of its own that tell.
+        source = step.inputs[place] if place < len(step.inputs) else 0
+        if source and source not in flat.constants and _width(flat, source) in (None, width):
+            return _places(flat, source, width, read, steps - 1)
+    return []
+
+
+def _on_columns(flat: Flat, step: Step, value: int) -> bool:
+    shape = flat.shapes.get(value) or ()
+    axis = next((a.i for a in step.node.attribute if a.name == "axis"), 0)
+    return axis in (-1, len(shape) - 1)
+
+
+def _packed(flat: Flat, step: Step, read: set[int], steps: int) -> list[_Place]:
+    found: list[_Place] = []
+    at = 0
+    for part in step.inputs:
+        width = _width(flat, part)
         if width is None:
-            return None
-        if width == 4:
-            likely.append((at, not boxes.isdisjoint(moved_from(flat, part))))
-        elif width > 4:
-            inner = _first(flat, part)
-            likely += [] if inner is None else [(at + inner, True)]
+            return []
+        inside = _places(flat, part, width, read, steps - 1)
+        found += [_Place(at + place.first, place.suppressed) for place in inside]
         at += width
-    sure = [first for first, same in likely if same]
-    if len(likely) == 1 or len(sure) == 1:
-        return sure[0] if sure else likely[0][0]
-    return None
+    return found
 
 
-def _joined(flat: Flat, value: int) -> Step | None:
-    """The Concat that packed a table, seen through what picks its rows."""
-    width = _width(flat, value)
-    for current in _picked(flat, value):
-        step = flat.origin.get(current)
-        shape = flat.shapes.get(current)
-        if step is None or shape is None or _width(flat, current) != width:
-            return None
-        if step.node.op_type == "Concat" and not step.node.domain:
-            axis = next((a.i for a in step.node.attribute if a.name == "axis"), 0)
-            if axis in (-1, len(shape) - 1):
-                return step
-    return None
-
-
-def _picked(flat: Flat, value: int) -> Iterator[int]:
-    """The value, and the tables that its rows come from, one behind the other."""
-    seen = {value}
-    current: int | None = value
-    while current is not None:
-        yield current
-        step, inner = flat.origin.get(current), flat.passed.get(current, [])
-        following: int | None = None
-        if inner:
-            following = inner[0]
-        elif step is not None and step.node.op_type in _PICKS:
-            following = step.inputs[1 if step.node.op_type == "Where" else 0]
-        elif step is not None and step.node.op_type == "Concat":
-            # Rows of several tables: the first of them with rows that are no constant.
-            following = next((one for one in step.inputs if one not in flat.constants), None)
-        current = None if following in seen else following
-        if current is not None:
-            seen.add(current)
-
-
-def _suppressions(flat: Flat) -> list[Step]:
-    return [step for step in flat.steps if step.node.op_type == "NonMaxSuppression"]
+def _sliced(flat: Flat, step: Step, width: int, read: set[int], steps: int) -> list[_Place]:
+    """Rows, or columns from a known one on."""
+    source = step.inputs[0]
+    whole = _width(flat, source) or width
+    start = 0
+    if whole != width:
+        starts = flat.constants.get(step.inputs[1]) if len(step.inputs) > 1 else None
+        if starts is None or starts.size != 1:
+            return []
+        start = int(starts.reshape(-1)[0]) % whole
+    found = _places(flat, source, whole, read, steps - 1)
+    return [
+        _Place(place.first - start, place.suppressed)
+        for place in found
+        if 0 <= place.first - start <= width - 4
+    ]
