@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
+from bridge import arguments
 from bridge import model as models
 from bridge.command import STDERR, exit_on_error, parse_numbers, parse_shape, single_command
 from bridge.errors import UsageError
 from bridge.heads import HeadOptions, complete
 from bridge.preprocess import (
     ChannelOrder,
-    InputDtype,
-    InputLayout,
     PreprocessOptions,
     add_preprocessing,
 )
@@ -31,33 +30,18 @@ def attach(
     head: Annotated[
         str, typer.Option(help="a built-in head, or the path of a head file", show_default=False)
     ],
-    head_option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE changes a key of the head file; repeatable")
-    ] = None,
-    score_threshold: Annotated[float | None, typer.Option(help="keep scores above")] = None,
-    iou_threshold: Annotated[
-        float | None, typer.Option(help="suppress boxes that overlap a better one by more")
-    ] = None,
-    max_detections: Annotated[int | None, typer.Option(help="rows of the result at most")] = None,
-    class_agnostic: Annotated[
-        bool | None,
-        typer.Option(
-            "--class-agnostic/--per-class", help="whether boxes of other classes suppress, too"
-        ),
-    ] = None,
-    pre_nms_top_k: Annotated[
-        int | None, typer.Option(help="candidates that meet the suppression; 0 is all")
-    ] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
-    ] = None,
-    input_dtype: Annotated[InputDtype | None, typer.Option(help="what is fed")] = None,
-    mean: Annotated[str, typer.Option(help="subtracted from the bytes: 127 or 104,116,124")] = "",
-    std: Annotated[str, typer.Option(help="divided by after that: 128 or 57,57,58")] = "",
-    channel_order: Annotated[
-        ChannelOrder, typer.Option(help="what the network was trained on; RGB is fed")
-    ] = ChannelOrder.RGB,
-    input_layout: Annotated[InputLayout | None, typer.Option(help="what is fed")] = None,
+    head_option: arguments.HeadOption = None,
+    score_threshold: arguments.ScoreThreshold = None,
+    iou_threshold: arguments.IouThreshold = None,
+    max_detections: arguments.MaxDetections = None,
+    class_agnostic: arguments.ClassAgnostic = None,
+    pre_nms_top_k: arguments.PreNmsTopK = None,
+    input_shape: arguments.InputShape = None,
+    input_dtype: arguments.InputDtypeFed = None,
+    mean: arguments.Mean = "",
+    std: arguments.Std = "",
+    channel_order: arguments.ChannelOrderTrained = ChannelOrder.RGB,
+    input_layout: arguments.InputLayoutFed = None,
 ) -> None:
     """Complete a model that ends in raw outputs with its decode and a NonMaxSuppression."""
     with exit_on_error():

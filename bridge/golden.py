@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bridge import arguments
 from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape
 from bridge.errors import GoldenMismatchError, InconclusiveError
 from bridge.model import load
@@ -27,24 +28,15 @@ app = typer.Typer(
 
 @app.command()
 def record(
-    model: Annotated[Path, typer.Argument(help="the ONNX model", show_default=False)],
+    model: arguments.Model,
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="the golden (.npz)", show_default=False)
     ],
-    images: Annotated[
-        list[Path] | None, typer.Option(help="photos or folders of photos to record")
-    ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(help="arrays to record (.npz), by input name")
-    ] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
-    ] = None,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE: an input that the artifact holds as a constant"),
-    ] = None,
+    images: arguments.Images = None,
+    inputs: arguments.Inputs = None,
+    input_shape: arguments.InputShape = None,
+    freeze: arguments.Freeze = None,
     seed: Annotated[int, typer.Option(min=0, help="of the generated inputs")] = SEED,
 ) -> None:
     """Record inputs and the outputs of the untouched MODEL under onnxruntime."""

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bridge import detection, inspect_tflite, static_nms, surgery
+from bridge import arguments, detection, inspect_tflite, static_nms, surgery
 from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape, single_command
 from bridge.detection import DetectionSpec, NmsSite, Value
 from bridge.errors import LoweringError, UnsupportedModelError, UsageError
@@ -53,23 +53,16 @@ def inspect(
         Path, typer.Argument(help="an ONNX model or a TFLite file", show_default=False)
     ],
     *,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
-    ] = None,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE makes an input a constant: number, [list] or .npy file"),
-    ] = None,
-    max_detections: Annotated[
-        int | None, typer.Option(min=1, help="cap on the rows of a padded output")
-    ] = None,
+    input_shape: arguments.InputShape = None,
+    freeze: arguments.Freeze = None,
+    max_detections: arguments.MaxDetections = None,
     box_layout: Annotated[
         BoxLayout | None, typer.Option(help="what the graph cannot tell of its boxes")
     ] = None,
     try_targets: Annotated[
         bool, typer.Option("--try", help="lower for every target, to be sure (seconds, minutes)")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Say what is in MODEL: inputs, outputs, suppressions, what is dynamic, who can take it."""
     with exit_on_error():

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.logging import RichHandler
 
-from bridge import report
+from bridge import arguments, report
 from bridge.command import (
     STDERR,
     STDOUT,
@@ -26,16 +26,14 @@ from bridge.errors import UsageError
 from bridge.heads import HeadOptions
 from bridge.options import (
     BoxLayout,
-    BoxUnits,
     NmsForm,
     Normalization,
     Options,
-    Outputs,
     Quantization,
     Quantize,
 )
 from bridge.pipeline import Checks, Result, convert
-from bridge.preprocess import ChannelOrder, InputDtype, InputLayout, PreprocessOptions
+from bridge.preprocess import ChannelOrder, InputDtype, PreprocessOptions
 
 AUTO = "auto"
 
@@ -48,128 +46,64 @@ class Normalize(StrEnum):
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="the ONNX model", show_default=False)],
+    model: arguments.Model,
     *,
     to: Annotated[str, typer.Option(help="onnx, tflite or tvm", show_default=False)],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="the artifact; never the source file")
     ] = None,
-    nms: Annotated[NmsForm, typer.Option(help="TFLite: how it suppresses")] = NmsForm.AUTO,
-    outputs: Annotated[
-        Outputs | None,
-        typer.Option(help="TFLite: the model's own outputs, or the four that apps for SSDs read"),
-    ] = None,
-    max_detections: Annotated[
-        int | None, typer.Option(min=1, help="cap on the rows of a padded output")
-    ] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(help="NAME=1,3,320,320 fixes symbolic dimensions")
-    ] = None,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE makes an input a constant: number, [list] or .npy file"),
-    ] = None,
-    box_layout: Annotated[
-        str, typer.Option(help="auto, xyxy, yxyx, cxcywh or cycxhw: what the graph cannot tell")
-    ] = AUTO,
-    class_aware: Annotated[
-        bool, typer.Option(help="turn batched_nms' coordinate trick into one class-aware NMS")
-    ] = False,
-    keep_nchw: Annotated[bool, typer.Option(help="TFLite: image inputs stay NCHW")] = False,
-    quantize: Annotated[
-        Quantize, typer.Option(help="TFLite: what of the network becomes narrow")
-    ] = Quantize.NONE,
-    calibrate: Annotated[
-        Path | None, typer.Option(help="int8: a folder of photos, or arrays by input name (.npz)")
-    ] = None,
-    keep_float: Annotated[
-        list[str] | None,
-        typer.Option(help="quantised: a source node (or pattern) whose layer stays float32"),
-    ] = None,
-    integer_postprocess: Annotated[
-        bool, typer.Option(help="int8, --nms postprocess: it decodes and decides on uint8")
-    ] = False,
-    quantize_report: Annotated[
-        Path | None, typer.Option(help="write there as JSON what quantising each layer costs")
-    ] = None,
-    quantize_python: Annotated[
-        Path | None, typer.Option(help="interpreter that has ai-edge-quantizer")
-    ] = None,
-    ground_truth: Annotated[
-        Path | None, typer.Option(help="quantised: what is on the --images, as COCO JSON")
-    ] = None,
-    max_ap_drop: Annotated[
-        float | None,
-        typer.Option(min=0, help="quantised: average precision that may be lost  [0.01]"),
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="TFLite: class names, one a line, for the metadata")
-    ] = None,
-    box_units: Annotated[
-        BoxUnits | None, typer.Option(help="what box coordinates count; default: as they are")
-    ] = None,
-    source_box_units: Annotated[
-        BoxUnits | None,
-        typer.Option(help="what they count in MODEL; default: the unit that --box-units is not"),
-    ] = None,
-    images: Annotated[
-        list[Path] | None, typer.Option(help="photos or folders of photos to check with")
-    ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(help="arrays to check with (.npz), by input name")
-    ] = None,
-    no_verify: Annotated[bool, typer.Option(help="skip the golden check")] = False,
-    dry_run: Annotated[bool, typer.Option(help="say what would be done, write nothing")] = False,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="write the whole report there as JSON")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print the report as JSON instead of text")
-    ] = False,
-    dump: Annotated[
-        Path | None, typer.Option(help="write the model after each stage into this folder")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", help="print nothing but errors")] = False,
-    verbose: Annotated[bool, typer.Option("-v", help="print every finding")] = False,
-    head: Annotated[
-        str | None, typer.Option(help="complete a headless model: a built-in head or a head file")
-    ] = None,
-    head_option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE changes a key of the head file")
-    ] = None,
-    score_threshold: Annotated[float | None, typer.Option(help="head: keep scores above")] = None,
-    iou_threshold: Annotated[
-        float | None, typer.Option(help="head: suppress boxes that overlap a better one by more")
-    ] = None,
-    class_agnostic: Annotated[
-        bool | None,
-        typer.Option("--class-agnostic/--per-class", help="head: may classes suppress each other"),
-    ] = None,
-    pre_nms_top_k: Annotated[
-        int | None, typer.Option(help="head: candidates that meet the suppression; 0 is all")
-    ] = None,
-    input_dtype: Annotated[InputDtype | None, typer.Option(help="what is fed")] = None,
-    mean: Annotated[str, typer.Option(help="subtracted from bytes: 127 or 104,116,124")] = "",
-    std: Annotated[str, typer.Option(help="divided by after it: 128 or 57,57,58")] = "",
+    max_detections: arguments.MaxDetections = None,
+    box_units: arguments.BoxUnitsWanted = None,
+    input_shape: arguments.InputShape = None,
+    freeze: arguments.Freeze = None,
+    box_layout: arguments.BoxLayoutName = AUTO,
+    class_aware: arguments.ClassAware = False,
+    source_box_units: arguments.SourceBoxUnits = None,
+    images: arguments.Images = None,
+    inputs: arguments.Inputs = None,
+    no_verify: arguments.NoVerify = False,
+    dry_run: arguments.DryRun = False,
+    report_file: arguments.ReportFile = None,
+    as_json: arguments.AsJson = False,
+    dump: arguments.Dump = None,
+    quiet: arguments.Quiet = False,
+    verbose: arguments.Verbose = False,
+    head: arguments.Head = None,
+    head_option: arguments.HeadOption = None,
+    score_threshold: arguments.ScoreThreshold = None,
+    iou_threshold: arguments.IouThreshold = None,
+    class_agnostic: arguments.ClassAgnostic = None,
+    pre_nms_top_k: arguments.PreNmsTopK = None,
+    input_dtype: arguments.InputDtypeFed = None,
+    mean: arguments.Mean = "",
+    std: arguments.Std = "",
     normalize: Annotated[
-        Normalize, typer.Option(help="where --mean and --std are applied: in the graph, or outside")
+        Normalize,
+        typer.Option(
+            help="where --mean and --std are applied: in the graph, or outside",
+            rich_help_panel=arguments.FED,
+        ),
     ] = Normalize.GRAPH,
-    channel_order: Annotated[
-        ChannelOrder, typer.Option(help="what the network was trained on; RGB is fed")
-    ] = ChannelOrder.RGB,
-    input_layout: Annotated[InputLayout | None, typer.Option(help="what is fed")] = None,
-    tvm_target: Annotated[
-        str | None, typer.Option(help="LLVM target string; default: this machine's CPU")
-    ] = None,
-    tvm_opt_level: Annotated[int, typer.Option(min=0, max=4, help="relay's opt_level")] = 3,
-    tvm_disable_pass: Annotated[
-        list[str] | None, typer.Option(help="a relay pass to leave out")
-    ] = None,
-    tvm_executor: Annotated[str, typer.Option(help="graph, or vm for the dynamic model")] = "graph",
-    tvm_python: Annotated[
-        Path | None, typer.Option(help="interpreter that has TVM; default: this one")
-    ] = None,
-    cc: Annotated[str | None, typer.Option(help="TVM: the compiler that links lib.so")] = None,
+    channel_order: arguments.ChannelOrderTrained = ChannelOrder.RGB,
+    input_layout: arguments.InputLayoutFed = None,
+    nms: arguments.Nms = NmsForm.AUTO,
+    outputs: arguments.OutputForm = None,
+    keep_nchw: arguments.KeepNchw = False,
+    labels: arguments.Labels = None,
+    quantize: arguments.QuantizeForm = Quantize.NONE,
+    calibrate: arguments.Calibrate = None,
+    keep_float: arguments.KeepFloat = None,
+    integer_postprocess: arguments.IntegerPostprocess = False,
+    quantize_report: arguments.QuantizeReport = None,
+    quantize_python: arguments.QuantizePython = None,
+    ground_truth: arguments.GroundTruth = None,
+    max_ap_drop: arguments.MaxApDrop = None,
+    tvm_target: arguments.TvmTarget = None,
+    tvm_opt_level: arguments.TvmOptLevel = 3,
+    tvm_disable_pass: arguments.TvmDisablePass = None,
+    tvm_executor: arguments.TvmExecutor = "graph",
+    tvm_python: arguments.TvmPython = None,
+    cc: arguments.Cc = None,
 ) -> None:
     """Convert MODEL and check every result against onnxruntime on the untouched model."""
     _log(verbose=verbose, quiet=quiet)

@@ -18,7 +18,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("report",),
     ("pytorch",),
-    ("run", "inspect", "inspect_tflite", "golden", "doctor", "attach", "export", "cli"),
+    (
+        "arguments",
+        "run",
+        "inspect",
+        "inspect_tflite",
+        "golden",
+        "doctor",
+        "attach",
+        "export",
+        "cli",
+    ),
 )
 # Layers of one row that still must not see each other.
 STRANGERS = {("surgery", "targets"), ("targets", "surgery"), ("targets", "heads")}
