@@ -8,11 +8,17 @@ import pytest
 
 from bridge import surgery
 from bridge.errors import UnsupportedModelError, UsageError
+from bridge.model import load, save
 from bridge.options import BoxLayout, NmsForm, Options, Outputs
+from bridge.pipeline import convert
 from bridge.targets.base import Array, Lowered
 from bridge.targets.tflite import TFLITE
+from bridge.verify import Verdict
+from bridge.verify.check import check
+from bridge.verify.golden import record
+from bridge.verify.inputs import input_sets
 from tests.targets.tflite.emitting import onnxruntime_outputs
-from tests.targets.tflite.test_postprocess import QUALIFIES, REFUSED, Case, sets
+from tests.targets.tflite.test_postprocess import BEST, QUALIFIES, REFUSED, SORTED, Case, sets
 
 NAMES = ("detection_boxes", "detection_classes", "detection_scores", "num_detections")
 DETECTIONS = Options(outputs=Outputs.DETECTIONS)
@@ -119,6 +125,24 @@ def test_names_that_the_model_has_for_itself_are_no_obstacle(tmp_path: Path) -> 
         made = session.run({port.name: feeds[port.name] for port in lowered.inputs})
     for name, expected in zip(NAMES, onnxruntime_outputs(lowered.reference, feeds), strict=True):
         np.testing.assert_array_equal(made[name], expected, name)
+
+
+@pytest.mark.parametrize(
+    "options", [DETECTIONS, Options(nms=NmsForm.POSTPROCESS)], ids=["v4", "op"]
+)
+def test_a_golden_of_a_source_that_counts_its_rows_itself(options: Options, tmp_path: Path) -> None:
+    """The count has the name of one of the four outputs, and the others have not."""
+    body = f"{SORTED} num_detections = Shape (best)"
+    path = tmp_path / "model.onnx"
+    save(Case(body, f"{BEST}, int64[1] num_detections").source(), path)
+    source = load(path)
+    result = convert(path, "tflite", tmp_path / "model.tflite", options)
+    result.check()
+    assert result.path is not None
+    golden = record(source, input_sets(source, options, (), None))
+    comparison = check(golden, result.path)
+    assert comparison.verdict is Verdict.MATCH, comparison.problems
+    assert sum(one.detections for one in comparison.sets) > 50
 
 
 def test_postprocess_has_outputs_of_its_own(tmp_path: Path) -> None:
