@@ -31,6 +31,8 @@ _NETWORK = frozenset({
 
 _SUMS = frozenset({"BatchNormalization", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 """Operators whose further inputs are the weights of sums."""
+_MOVING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that give the numbers of their first input in other places."""
 _ORDERING = frozenset({"ArgMax", "ArgMin", "Max", "Min", "ReduceMax", "ReduceMin", "TopK"})
 """Operators to which ONNX does not say what a NaN is."""
 # fmt: on
@@ -72,6 +74,7 @@ class Judge:
         types: type and shape of every tensor.
         calls: the suppressions, in graph order.
         box_border: the border tensors that boxes are made of and scores are not.
+        roots: tensors that are square roots, moved or not.
         holds_network: the tail holds operators that networks consist of.
         tolerance: the deviation that two right implementations of the tail may show where it holds
             no network: 0 if it only moves, compares and calculates.
@@ -109,6 +112,7 @@ class Judge:
             for kind in ("boxes", "scores")
         )
         self.box_border = frozenset(self.border) & boxes - scores
+        self.roots = _roots(model)
         operators = _float_operators(tail, self.types)
         self.holds_network = bool(operators & _NETWORK)
         self.tolerance = ROUNDING if operators & _ROUNDED else 0.0
@@ -199,6 +203,15 @@ def _sources(model: onnx.ModelProto, names: Sequence[str]) -> frozenset[str]:
             seen.add(name)
             pending.extend(makers[name].input if name in makers else ())
     return frozenset(seen & {value.name for value in model.graph.input})
+
+
+def _roots(model: onnx.ModelProto) -> frozenset[str]:
+    """Tensors that hold square roots and nothing else."""
+    found: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "Sqrt" or (node.op_type in _MOVING and node.input[0] in found):
+            found |= set(node.output)
+    return frozenset(found)
 
 
 def _float_operators(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """The float noise of a network, and what onnxruntime itself decides when its numbers move by it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,22 +34,37 @@ is 1.6e-9), and flush what is smaller by far.
 """
 
 
-def network_noise(expected: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, float]:
+def network_noise(
+    expected: Mapping[str, Array],
+    found: Mapping[str, Array],
+    roots: Collection[str] = (),
+) -> dict[str, float]:
     """How far each border tensor is off, relative to the size of its numbers.
 
     The size of a number is its own magnitude or the 99th percentile of its tensor's, whichever is
     larger; a number that float32 cannot hold in full is as good as any other. Integers must be
     equal: otherwise the distance is infinite.
+
+    Args:
+        expected: by name.
+        found: likewise.
+        roots: names of square roots, of which the squares are compared. A root makes 2.4e-4 of the
+            last bit of a 1 that is all a Sigmoid ending at 0 is precise to: FCOS scores so.
     """
-    return {name: _tensor_noise(array, found[name]) for name, array in expected.items()}
+    return {
+        name: _tensor_noise(array, found[name], root=name in roots)
+        for name, array in expected.items()
+    }
 
 
-def _tensor_noise(expected: Array, found: Array) -> float:
+def _tensor_noise(expected: Array, found: Array, *, root: bool) -> float:
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return np.inf
     if expected.dtype.kind != "f":
         return 0.0 if np.array_equal(expected, found) else np.inf
     one, other = expected.astype(np.float64), found.astype(np.float64)
+    if root:
+        one, other = one * np.abs(one), other * np.abs(other)
     magnitudes = finite_magnitudes(one)
     large = np.quantile(magnitudes, 0.99, method="higher") if magnitudes.size else 0.0
     return float(relative(one, other, np.maximum(magnitudes, max(large, _SMALL))).max(initial=0))
@@ -90,7 +105,8 @@ class Conditions:
             else:
                 moved = perturbed(self.inputs, EPSILON, rng)
                 run = self.judge.unsteady(moved, self.seed + jitter)
-            grown = max(grown, *network_noise(expected, _observed(self.judge, run)).values(), 0.0)
+            noise = network_noise(expected, _observed(self.judge, run), self.judge.roots)
+            grown = max(grown, *noise.values(), 0.0)
         limit = max(_GROWTH * grown, FLOAT_NOISE)
         return limit if limit < _CHAOS else np.inf
 
@@ -107,7 +123,8 @@ class Conditions:
             if network is None:
                 noise = self._noise_that_moves(deviation, limit)
             else:
-                noise = max(network_noise(self.base.border, network).values())
+                off = network_noise(self.base.border, network, self.judge.roots)
+                noise = max(off.values())
             # No noise excuses nothing, and nor does what is not float noise.
             if not 0 < noise <= limit:
                 return
@@ -190,7 +207,8 @@ def compare_noisy(
     limit = FLOAT_NOISE
     noise = 0.0
     if network is not None:
-        noise = max(network_noise(conditions.base.border, network).values())
+        off = network_noise(conditions.base.border, network, conditions.judge.roots)
+        noise = max(off.values())
     while True:
         replays = conditions.replays(network, limit)
         result = compare(name, threads, conditions.plan, expected, received, limit, replays)

@@ -199,7 +199,7 @@ class _Runs:
     def _judge_network(
         self, name: str, run: Run, border: Mapping[str, Array], limit: float
     ) -> None:
-        noise = network_noise(run.border, border)
+        noise = network_noise(run.border, border, self.judge.roots)
         self.noise.append(max(noise.values()))
         for tensor, off in noise.items():
             if off > limit:

@@ -171,6 +171,28 @@ def test_noise_is_relative_to_the_size_of_the_numbers() -> None:
     assert set(network_noise(expected, other).values()) == {np.inf}
 
 
+def test_the_noise_of_a_square_root_is_that_of_its_square() -> None:
+    """FCOS scores so: what a Sigmoid rounds to 0 or to 6e-8 is 0 or 2.4e-4 behind the root."""
+    model = _static("""
+    scores (float[4, 1] x) => (float[4] rooted, float[4] plain)
+    <int64[1] flat = {-1}>
+    {
+      root = Sqrt (x)
+      rooted = Reshape (root, flat)
+      plain = Reshape (x, flat)
+    }
+    """)
+    judge = Judge(model, ["rooted", "plain"])
+    assert judge.roots == {"root", "rooted"}
+    expected: dict[str, Array] = {"rooted": np.array([0.5, 0.25, 0.1, 0], np.float32)}
+    found: dict[str, Array] = {"rooted": np.array([0.5, 0.25, 0.1, 2.4e-4], np.float32)}
+    assert network_noise(expected, found)["rooted"] > 4e-4
+    assert network_noise(expected, found, judge.roots)["rooted"] < 3e-7
+    # A number that decides is held as before.
+    found["rooted"][0] += np.float32(1e-3)
+    assert network_noise(expected, found, judge.roots)["rooted"] > 1e-3
+
+
 def test_numbers_move_by_no_more_than_asked() -> None:
     arrays: dict[str, Array] = {
         "floats": np.array([1000, 1, -1, 0, np.inf], np.float32),
