@@ -27,6 +27,9 @@ _ROWS_OF: Mapping[str, Sequence[int]] = {
 }  # fmt: skip
 """The inputs whose rows these operators give; their columns, as is checked, stay what they are."""
 
+_SCALED = frozenset({"Add", "Div", "Mul", "Sub"})
+"""Operators that, with a constant, leave every column what it is."""
+
 _MOST_STEPS = 100
 
 
@@ -105,7 +108,10 @@ def _places(flat: Flat, value: int, width: int | None, read: set[int], steps: in
         return _packed(flat, step, read, steps)
     if step.node.op_type == "Slice":
         return _sliced(flat, step, width, read, steps)
-    for place in _ROWS_OF.get(step.node.op_type, ()):
+    sources = _ROWS_OF.get(step.node.op_type, ())
+    if step.node.op_type in _SCALED and sum(one in flat.constants for one in step.inputs) == 1:
+        sources = (0, 1)
+    for place in sources:
         # Rows of several tables: the first with columns of its own that tell.
         source = step.inputs[place] if place < len(step.inputs) else 0
         if source and source not in flat.constants and _width(flat, source) in (None, width):

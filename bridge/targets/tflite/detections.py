@@ -5,8 +5,8 @@ They are those of TFLite_Detection_PostProcess, as applications for SSDs expect 
 so that the suppression stays as exact as it is with the model's own.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from bridge.errors import UnsupportedModelError
 from bridge.options import Options
-from bridge.static_model import Rows, StaticModel, TensorType, tensor_types
-from bridge.targets.base import Port, ports
+from bridge.static_model import Rows, StaticModel
+from bridge.targets.base import Port
+from bridge.targets.tflite.detections_source import Columns, Source, find
 from bridge.targets.tflite.flatbuffer import Builder, Tensor
 from bridge.targets.tflite.form import Y_FIRST, Form, Meaning
 from bridge.targets.tflite.postprocess import (
@@ -27,44 +28,12 @@ from bridge.targets.tflite.postprocess import (
     NAMES,
     ROLES,
     SCORES,
-    class_count,
 )
 from bridge.targets.tflite.postprocess_geometry import SWAPPED
-from bridge.targets.tflite.postprocess_plan import UnfitError, look, only_call
-from bridge.targets.tflite.postprocess_roles import Role, box_order
+from bridge.targets.tflite.postprocess_plan import UnfitError
 from bridge.targets.tflite.suppression_narrow import narrow
 
 _PREFIX: Final = "detections"
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Where a role is in the model's own outputs."""
-
-    output: str
-    columns: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The model's own outputs, read as detections.
-
-    Attributes:
-        count: the output that counts real rows; None where all are.
-        classes: None where the model knows one class and returns none.
-        centres: boxes are centre and size, not corners.
-        x_first: in the boxes.
-        types: of the outputs.
-    """
-
-    rows: int
-    count: str | None
-    boxes: _Columns
-    scores: _Columns
-    classes: _Columns | None
-    centres: bool
-    x_first: bool
-    types: Mapping[str, TensorType]
 
 
 def form(static: StaticModel, options: Options) -> Form:
@@ -75,20 +44,11 @@ def form(static: StaticModel, options: Options) -> Form:
     """
     narrowed = narrow(static.model)
     try:
-        found = look(narrowed.model, only_call(narrowed.model), options)
-        boxes = found.roles.one(Role.BOX)
-        order = () if boxes is None else box_order(found.copies, found.roles, found.work, boxes)
-        source = _source(static, found.roles.outputs, found.call.name)
+        source = find(static, narrowed, options)
     except UnfitError as error:
         raise UnsupportedModelError(
             f"the outputs cannot become the four of a detector: {error}; use --outputs own"
         ) from error
-    if source.classes is None and (found.classes > 1 or found.recovered is not None):
-        raise UnsupportedModelError(
-            f"the outputs cannot become the four of a detector: the model tells {found.classes} "
-            "classes apart and returns none; use --outputs own"
-        )
-    source = replace(source, centres=max(order) > _LAST_CORNER, x_first=found.returns_x_first)
     counted = (Rows(1, COUNT),)
     rows = source.rows
 
@@ -105,48 +65,9 @@ def form(static: StaticModel, options: Options) -> Form:
         ),
         finish=finish,
         best_first=narrowed.best_first,
-        meaning=Meaning(ROLES, Y_FIRST, class_count(found)),
+        meaning=Meaning(ROLES, Y_FIRST, source.class_count),
         reference=_reference(static.model, source),
-        assumptions=found.geometry.assumptions,
-    )
-
-
-_LAST_CORNER: Final = 3
-"""Coordinates 0 to 3 of a box are its corners, 4 to 7 centre and size."""
-
-
-def _source(static: StaticModel, roles: Mapping[str, Sequence[Role]], call: str) -> _Source:
-    """Where boxes, scores and classes are.
-
-    Raises:
-        UnfitError: in pieces, or with rows of their own.
-    """
-    found: dict[Role, _Columns] = {}
-    for role in Role:
-        for output, columns in roles.items():
-            own = tuple(i for i, other in enumerate(columns) if other is role)
-            if own and role not in found:
-                found[role] = _Columns(output, own)
-    for role, width in ((Role.BOX, 4), (Role.SCORE, 1)):
-        if role not in found or len(found[role].columns) != width:
-            raise UnfitError(f"of NonMaxSuppression '{call}', no output holds the {role.value}")
-    types, counts = tensor_types(static.model), set[str | None]()
-    rows = set[int]()
-    for port in ports(static)[1]:
-        if port.name in {one.output for one in found.values()}:
-            rows.add(int(np.prod(port.shape)) // len(roles[port.name]))
-            counts.add(port.rows[0].count if port.rows else None)
-    if len(rows) != 1 or len(counts) != 1:
-        raise UnfitError("boxes, scores and classes have rows of their own")
-    return _Source(
-        rows=rows.pop(),
-        count=counts.pop(),
-        boxes=found[Role.BOX],
-        scores=found[Role.SCORE],
-        classes=found.get(Role.CLASS),
-        centres=False,
-        x_first=True,
-        types={value.name: types[value.name] for value in static.model.graph.output},
+        assumptions=source.assumptions,
     )
 
 
@@ -154,16 +75,15 @@ def _source(static: StaticModel, roles: Mapping[str, Sequence[Role]], call: str)
 
 
 def _emitted(
-    source: _Source, builder: Builder, tensors: Mapping[str, Tensor]
+    source: Source, builder: Builder, tensors: Mapping[str, Tensor]
 ) -> Mapping[str, Tensor]:
     """The outputs, of the model's own. Rows that are not real are zero there, and stay last."""
     rows = source.rows
 
-    def table(part: _Columns) -> Tensor:
+    def table(part: Columns) -> Tensor:
         tensor = tensors[part.output]
-        width = tensor.size // rows
-        whole = builder.cast(builder.reshape(tensor, [rows, width]), "float32")
-        if part.columns == tuple(range(width)):
+        whole = builder.cast(builder.reshape(tensor, [rows, part.width]), "float32")
+        if part.columns == tuple(range(part.width)):
             return whole
         return builder.gather(whole, builder.constant(list(part.columns), "int32"), axis=1)
 
@@ -199,7 +119,7 @@ def _emitted(
 # In standard ONNX
 
 
-def _reference(static: onnx.ModelProto, source: _Source) -> onnx.ModelProto:
+def _reference(static: onnx.ModelProto, source: Source) -> onnx.ModelProto:
     """The static model with the four outputs in place of its own."""
     model = onnx.ModelProto()
     model.CopyFrom(static)
@@ -242,7 +162,7 @@ def _renamed(graph: onnx.GraphProto) -> Mapping[str, str]:
 class _Nodes:
     """The nodes behind the model's own outputs."""
 
-    source: _Source
+    source: Source
     own: Mapping[str, str]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
@@ -258,10 +178,10 @@ class _Nodes:
         self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def table(self, part: _Columns) -> str:
+    def table(self, part: Columns) -> str:
         """float32[K, columns]."""
         source, name = self.source, self.own.get(part.output, part.output)
-        rows = self.node("Reshape", name, self.constant([source.rows, -1]))
+        rows = self.node("Reshape", name, self.constant([source.rows, part.width]))
         floats = self.node("Cast", rows, to=TensorProto.FLOAT)
         return self.node("Gather", floats, self.constant(part.columns), axis=1)
 

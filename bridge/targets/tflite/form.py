@@ -87,11 +87,11 @@ def _meaning(static: StaticModel, options: Options) -> Meaning:
     return Meaning(
         roles={**roles, **dict.fromkeys(static.counts, Role.COUNT)},
         corners=None if options.box_layout is None else corners.get(options.box_layout),
-        classes=max(_class_counts(static), default=None),
+        classes=max(class_counts(static), default=None),
     )
 
 
-def _class_counts(static: StaticModel) -> Iterator[int]:
+def class_counts(static: StaticModel) -> Iterator[int]:
     """How many classes each suppression tells apart, or hides in moved boxes."""
     types = tensor_types(static.model)
     for call in static_nms.calls(static.model):

@@ -1,5 +1,6 @@
 """`--outputs detections`: the four outputs hold what the model's own do, exactly, best first."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,12 @@ from tests.targets.tflite.test_postprocess import BEST, QUALIFIES, REFUSED, SORT
 NAMES = ("detection_boxes", "detection_classes", "detection_scores", "num_detections")
 DETECTIONS = Options(outputs=Outputs.DETECTIONS)
 
-# What the operator cannot do and other outputs can.
-ONLY_HERE = {"first classes first": REFUSED["first classes first"][0]}
+# What the operator cannot do and other outputs can: classes that are told by their type alone, and
+# outputs beside those of a detector.
+ONLY_HERE = {
+    name: REFUSED[name][0]
+    for name in ("first classes first", "labels of boxes", "an output of another kind")
+}
 NO_NUMBERS = "scores beside them"  # of three classes, and the model returns none
 KINDS = {**QUALIFIES, **ONLY_HERE}
 del KINDS[NO_NUMBERS]
@@ -37,7 +42,8 @@ STILL_REFUSED = {
 
 
 def _lower(source: onnx.ModelProto, folder: Path, options: Options = DETECTIONS) -> Lowered:
-    return TFLITE.lower(surgery.run(source, options).static, options, folder)
+    static = replace(surgery.run(source, options).static, source=source)
+    return TFLITE.lower(static, options, folder)
 
 
 def _rows(case: Case, source: onnx.ModelProto, outputs: list[Array]) -> Array:
@@ -52,7 +58,8 @@ def _rows(case: Case, source: onnx.ModelProto, outputs: list[Array]) -> Array:
     boxes = next(array for array in found.values() if array.ndim == 2)
     scores = next(array for name, array in found.items() if name in ("value", "best", "twice", "a"))
     classes = next(
-        (found[name] for name in ("class", "label1") if name in found), np.zeros(len(scores))
+        (found[name] for name in ("class", "label1", "named") if name in found),
+        np.zeros(len(scores)),
     )
     if case.center:
         half = boxes[:, 2:] * np.float32(0.5)
