@@ -28,7 +28,12 @@ DETECTIONS = Options(outputs=Outputs.DETECTIONS)
 # outputs beside those of a detector.
 ONLY_HERE = {
     name: REFUSED[name][0]
-    for name in ("first classes first", "labels of boxes", "an output of another kind")
+    for name in (
+        "first classes first",
+        "labels of boxes",
+        "numbers of boxes",
+        "an output of another kind",
+    )
 }
 NO_NUMBERS = "scores beside them"  # of three classes, and the model returns none
 KINDS = {**QUALIFIES, **ONLY_HERE}
