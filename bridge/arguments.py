@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bridge.options import BoxUnits, NmsForm, Outputs, Quantize
+from bridge.options import BoxUnits, NmsForm, Outputs, Qdq, Quantize
 from bridge.preprocess import ChannelOrder, InputDtype, InputLayout
 
 FED: Final = "What is fed"
@@ -109,6 +109,14 @@ QuantizeReport = Annotated[
     Path | None,
     typer.Option(
         help="write there as JSON what quantising each layer costs", rich_help_panel=_QUANTISED
+    ),
+]
+QdqLayers = Annotated[
+    Qdq,
+    typer.Option(
+        "--qdq",
+        help="a model with QuantizeLinear: integer kernels, or onnxruntime's values in float32",
+        rich_help_panel=_QUANTISED,
     ),
 ]
 QuantizePython = Annotated[

@@ -59,7 +59,8 @@ def check(options: Options, to: str) -> None:
     """
     asked = options.quantization
     if asked.form is Quantize.NONE:
-        if asked != Quantization():
+        # Integer kernels for a model that is quantised already need the interpreter, too.
+        if replace(asked, python=None) != Quantization():
             raise UsageError(
                 "--calibrate, --keep-float, --integer-postprocess, --quantize-report and "
                 "--quantize-python say how to quantise; give --quantize "

@@ -29,6 +29,7 @@ from bridge.options import (
     NmsForm,
     Normalization,
     Options,
+    Qdq,
     Quantization,
     Quantize,
 )
@@ -95,6 +96,7 @@ def run(
     keep_float: arguments.KeepFloat = None,
     integer_postprocess: arguments.IntegerPostprocess = False,
     quantize_report: arguments.QuantizeReport = None,
+    qdq: arguments.QdqLayers = Qdq.INTEGER,
     quantize_python: arguments.QuantizePython = None,
     ground_truth: arguments.GroundTruth = None,
     max_ap_drop: arguments.MaxApDrop = None,
@@ -132,6 +134,7 @@ def run(
                 report=quantize_report,
                 python=quantize_python,
             ),
+            qdq=qdq,
             labels=labels,
             normalization=_outside(preprocess, normalize),
             tvm_target=tvm_target,

@@ -52,6 +52,7 @@ def noisy(folder: Path, count: int) -> Path:
     ("quantization", "to"),
     [
         (Quantization(), "tvm"),
+        (Quantization(python=Path("python")), "tflite"),
         (Quantization(Quantize.WEIGHTS, keep_float=("a",)), "tflite"),
         (Quantization(Quantize.FP16), "tflite"),
         (Quantization(Quantize.DYNAMIC), "tflite"),
@@ -78,7 +79,6 @@ def test_what_goes_together_passes(quantization: Quantization, to: str) -> None:
         (Quantization(calibrate=Path("photos")), "tflite", "give --quantize"),
         (Quantization(keep_float=("a",)), "onnx", "give --quantize"),
         (Quantization(report=Path("r")), "tflite", "give --quantize"),
-        (Quantization(python=Path("p")), "tflite", "give --quantize"),
     ],
 )
 def test_what_does_not_is_refused(quantization: Quantization, to: str, said: str) -> None:

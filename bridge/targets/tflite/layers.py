@@ -27,6 +27,8 @@ _WEIGHTS_AT: Final = 1
 _BIAS_AT: Final = {"TRANSPOSE_CONV": 3}
 """Where it is not the third input."""
 
+_TENSOR: Final = re.compile(r"(t\d+|input_\d+)(_nhwc|_onnx_ncx_internal)?")
+_END_OF_NODE: Final = re.compile(r"n(\d+)_(input|output)_nhwc(_padded)?")
 _OF_NODE: Final = re.compile(r"n(\d+)_(input)?")
 _OF_TENSOR: Final = re.compile(r"t\d+|network(_part_\d+)?")
 
@@ -39,12 +41,14 @@ class Layer:
         kind: `CONV_2D`, ...
         nodes: names of the nodes it computes, in order; an operator that prepares (PAD before
             CONV_2D) has those of the operator that reads it.
+        inputs: what the flatbuffer calls what it reads, constants left out.
         outputs: what the flatbuffer calls what it makes.
         sources: the places of the operators it reads from; -1 for an input of the network.
     """
 
     kind: str
     nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sources: tuple[int, ...]
 
@@ -85,6 +89,7 @@ def layers(
         Layer(
             kind,
             tuple(originals[i].name for i in nodes if i < len(originals)),
+            tuple(names[i] for i in operator.inputs if i in maker),
             tuple(names[i] for i in operator.outputs),
             tuple(dict.fromkeys(maker[i] for i in map(int, operator.inputs) if i in maker)),
         )
@@ -132,6 +137,19 @@ def bias_of(model: Any, operator: Any) -> int | None:
     place = _BIAS_AT.get(schema.kind(model, operator), 2)
     index = int(operator.inputs[place]) if place < len(operator.inputs) else -1
     return index if index >= 0 else None
+
+
+def tensors(content: bytes, copy: Sequence[onnx.NodeProto]) -> dict[str, str]:
+    """What the flatbuffer calls a tensor, to the tensor of the copy that has the same numbers."""
+    found: dict[str, str] = {}
+    for tensor in schema.unpack(content).subgraphs[0].tensors:
+        name = schema.text(tensor.name)
+        if of := _TENSOR.fullmatch(name):
+            found[name] = of[1]
+        elif (of := _END_OF_NODE.fullmatch(name)) and int(of[1]) < len(copy):
+            node = copy[int(of[1])]
+            found[name] = node.input[0] if of[2] == "input" else node.output[0]
+    return found
 
 
 def _lend(graph: Any, owned: list[list[int]]) -> None:

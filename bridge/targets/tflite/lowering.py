@@ -167,7 +167,7 @@ def _network(
     """
     asked = options.quantization
     if plan.cut.network:
-        network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc)
+        network = convert(plan.cut, plan.form.model, plan.types, plan.nhwc, options.qdq)
         sets = _noise(inputs) if asked.calibrate is None else _sets(inputs, asked.calibrate)
         feeds = list(_feeds(plan, network, sets, workdir)) if asked.form in COMPUTED else []
         if asked.report is None:

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bridge.errors import LoweringError
+from bridge.options import Qdq
 from bridge.static_model import TensorType
 from bridge.targets.tflite.cut import Cut
 from bridge.targets.tflite.fake_quantisation import as_float
-from bridge.targets.tflite.layers import Layer, layers
+from bridge.targets.tflite.layers import Layer, layers, tensors
+from bridge.targets.tflite.qdq import Grid, grids, integer_layers, stripped
 from bridge.targets.tflite.resize import written_out
 from bridge.targets.tflite.silence import quiet
 
@@ -44,6 +46,8 @@ class Network:
         border: the tensors of the static model that the output holds, in order.
         sizes: the number of elements of each.
         layers: its operators, in order.
+        grids: of the tensors that were quantised in the model, by their name in the flatbuffer;
+            the content is float32 all the same.
     """
 
     content: bytes
@@ -51,10 +55,15 @@ class Network:
     border: tuple[str, ...]
     sizes: tuple[int, ...]
     layers: tuple[Layer, ...]
+    grids: Mapping[str, Grid] = field(default_factory=dict)
 
 
 def convert(
-    cut: Cut, model: onnx.ModelProto, types: Mapping[str, TensorType], nhwc: frozenset[str]
+    cut: Cut,
+    model: onnx.ModelProto,
+    types: Mapping[str, TensorType],
+    nhwc: frozenset[str],
+    qdq: Qdq = Qdq.INTEGER,
 ) -> Network:
     """Convert the middle part of a cut model.
 
@@ -63,19 +72,27 @@ def convert(
         model: the static model; only read.
         types: of all its tensors.
         nhwc: the inputs to be taken as NHWC where the model has NCHW.
+        qdq: what becomes of a model that is quantised.
 
     Raises:
         LoweringError: onnx2tf refuses the network.
+        UnsupportedModelError: it is quantised in a way that no kernel has.
     """
     made = {name for node in cut.network for name in node.output}
     border = tuple(name for name in cut.border if name in made)
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    copy = _Copy.of(cut.network, cut.network_inputs, border, constants, types)
+    nodes = model.graph.node
+    integers = qdq is Qdq.INTEGER and bool(integer_layers(nodes, constants))
+    on_grid = grids(nodes, constants) if integers else {}
+    copy = _Copy.of(cut, border, constants, types, integers=integers)
     kept = [copy.inputs[name] for name in cut.network_inputs if name not in nhwc]
     content = _run_onnx2tf(copy, kept)
     operators = layers(content, copy.model.graph.node, copy.originals)
     sizes = tuple(prod(types[name].shape) for name in border)
-    return Network(content, copy.inputs, border, sizes, operators)
+    copied = {copy.names[name]: grid for name, grid in on_grid.items() if name in copy.names}
+    known = tensors(content, copy.model.graph.node)
+    found = {name: copied[tensor] for name, tensor in known.items() if tensor in copied}
+    return Network(content, copy.inputs, border, sizes, operators, found)
 
 
 # The copy
@@ -88,23 +105,29 @@ class _Copy:
     Attributes:
         originals: the node of the static model that each node of the copy comes from; those of
             the copy that lay the output flat come last, and from none.
+        names: tensors of the static model to those of the copy.
     """
 
     model: onnx.ModelProto
     inputs: Mapping[str, str]
     originals: Sequence[onnx.NodeProto]
+    names: Mapping[str, str]
 
     @classmethod
     def of(
         cls,
-        nodes: Sequence[onnx.NodeProto],
-        inputs: Sequence[str],
+        parts: Cut,
         border: Sequence[str],
         constants: Mapping[str, onnx.TensorProto],
         types: Mapping[str, TensorType],
+        *,
+        integers: bool,
     ) -> "_Copy":
-        """Write the copy."""
+        """Write the copy; pairs of quantisation are left out where integer kernels will be made."""
         shapes = {name: type_.shape for name, type_ in types.items()}
+        nodes, inputs = parts.network, parts.network_inputs
+        if integers:
+            nodes = tuple(stripped(nodes, constants))
         floats, numbers = as_float(nodes, constants, {x: len(s) for x, s in shapes.items()})
         originals, positions = written_out(floats, constants, shapes)
         writer = _Writer(constants, types, {**numbers, **positions})
@@ -123,7 +146,7 @@ class _Copy:
         )
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-        return cls(model, named, writer.originals)
+        return cls(model, named, writer.originals, writer.names)
 
 
 @dataclass(slots=True)

@@ -7,13 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bridge.errors import UsageError
+from bridge.errors import TargetMissingError, UsageError
 from bridge.options import Quantization, Quantize
 from bridge.targets.tflite import quantise_ranges
 from bridge.targets.tflite.layers import activation_types, weights_types
 from bridge.targets.tflite.network import Network
-from bridge.targets.tflite.quantise_choice import SPOILT, closed, last_weights
-from bridge.targets.tflite.quantise_process import Quantizer, interpreter
+from bridge.targets.tflite.quantise_choice import (
+    closed,
+    last_weights,
+    spoilt,
+    spread,
+    without_silu_tails,
+)
+from bridge.targets.tflite.quantise_codes import with_codes
+from bridge.targets.tflite.quantise_process import Quantizer, interpreter, missing
 from bridge.targets.tflite.quantise_ranges import Feeds
 from bridge.targets.tflite.quantise_report import PROBED, Count, costs, write
 from bridge.targets.tflite.quantise_weights import FLOAT16, INT8, Storage, narrow_weights
@@ -27,6 +34,7 @@ COMPUTED: Final = frozenset({Quantize.DYNAMIC, Quantize.INT8})
 
 ASKED: Final = "--keep-float"
 LAST: Final = "its output reaches the border"
+NO_GRID: Final = "what it reads or makes is float32 in the model"
 SKIPPED: Final = "ai-edge-quantizer has no int8 for it"
 
 
@@ -67,6 +75,8 @@ def quantise(
         UsageError: a pattern of `keep_float` fits no node.
         LoweringError: ai-edge-quantizer refuses the network.
     """
+    if network.grids:
+        return _on_own_grids(network, asked)
     if asked.form is Quantize.NONE:
         return Quantised(network)
     kept = dict.fromkeys(kept_float(network, asked.keep_float), ASKED)
@@ -75,11 +85,54 @@ def quantise(
         more: Mapping[str, object] = {}
     else:
         content, stay, more = _computed(network, asked, kept, sets, count)
+    return _told(network, asked.form.value, content, stay, more)
+
+
+def _on_own_grids(network: Network, asked: Quantization) -> Quantised:
+    """Kernels in int8 where the model has 8-bit tensors, with the codes that it has.
+
+    Raises:
+        UsageError: it is to be quantised once more.
+        TargetMissingError: ai-edge-quantizer is not here.
+    """
+    if asked.form is not Quantize.NONE:
+        raise UsageError(
+            f"--quantize {asked.form}: the model is quantised already (QuantizeLinear), and keeps "
+            "that; leave the option out, or give --qdq float to quantise its float32 arithmetic"
+        )
+    if told := missing(asked.python):
+        raise TargetMissingError(
+            f"the model is quantised (QuantizeLinear), and integer kernels for it need a second "
+            f"environment: {told}; or give --qdq float for the same values in float32 arithmetic"
+        )
+    grids = spread(network.layers, network.grids)
+    border = closed(network.layers, ())
+    narrow = [
+        layer
+        for place, layer in enumerate(network.layers)
+        if place not in border and all(x in grids for x in (*layer.inputs, *layer.outputs))
+    ]
+    quantizer = Quantizer(network.content, grids, interpreter(asked.python))
+    content, again = with_codes(next(iter(quantizer.variants([narrow]))), network.content)
+    weighted = [layer.name for layer in network.layers if layer.weighted]
+    rounded = {"weights_rounded_again": [weighted[i] for i in again]}
+    stay = {i: NO_GRID for i, layer in enumerate(network.layers) if layer not in narrow}
+    return _told(network, "qdq", content, stay, rounded)
+
+
+def _told(
+    network: Network,
+    form: str,
+    content: bytes,
+    stay: Mapping[int, str],
+    more: Mapping[str, object],
+) -> Quantised:
+    """A quantised network, and what the manifest says of it: what is in the file, not in a plan."""
     weighted = [i for i, layer in enumerate(network.layers) if layer.weighted]
     narrow = dict(zip(weighted, weights_types(content), strict=True))
     left = {i: stay.get(i, SKIPPED) for i, dtype in narrow.items() if dtype == "float32"}
     details: dict[str, object] = {
-        "form": asked.form.value,
+        "form": form,
         "network_bytes": {"float32": len(network.content), "quantised": len(content)},
         "layers": {
             "quantised": len(weighted) - len(left),
@@ -111,13 +164,17 @@ def _computed(
     ranges = None
     if asked.form is Quantize.INT8:
         made = {name for layer in network.layers for name in layer.outputs}
-        ranges = quantise_ranges.ranges(network.content, {*network.inputs.values(), *made}, sets)
+        names = {*network.inputs.values(), *made}
+        measured = quantise_ranges.ranges(network.content, names, sets)
+        ranges = without_silu_tails(network.layers, measured)
     quantizer = Quantizer(network.content, ranges, interpreter(asked.python))
     stay = {**dict.fromkeys(last_weights(network.layers), LAST), **kept}
-    found, measured = costs(network, quantizer.variants, sets, count)
-    for place, cost in measured.items():
-        if not cost.left >= SPOILT and place not in stay:
-            stay[place] = f"int8 here alone leaves {cost.left:.0f} dB of the border"
+    found, cost = costs(network, quantizer.variants, sets, count)
+    free = {place: one.left for place, one in cost.items() if place not in stay}
+    stay |= {
+        place: f"int8 here alone leaves {free[place]:.0f} dB of the border"
+        for place in spoilt(free)
+    }
     chosen = closed(network.layers, stay)
     narrow = [layer for i, layer in enumerate(network.layers) if i not in chosen]
     content = next(iter(quantizer.variants([narrow])))
@@ -126,7 +183,7 @@ def _computed(
     if asked.report is not None:
         told = {} if found is None else {"float32_detections": found}
         head = {"form": asked.form.value, **about, "probed": min(PROBED, len(sets)), **told}
-        write(asked.report, network.layers, measured, stay, head)
+        write(asked.report, network.layers, cost, stay, head)
     return content, stay, about
 
 

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper, parser, shape_inference
 
 from bridge import static_nms
 from bridge.errors import LoweringError, UnsupportedModelError
-from bridge.options import Options
+from bridge.options import Options, Qdq
 from bridge.static_model import StaticModel, tensor_types
 from bridge.targets.base import Array, Lowered, Target
 from bridge.targets.tflite import TFLITE
@@ -170,6 +170,7 @@ CASES = {
         f"e = DequantizeLinear(r, scale, signed) y = {CONV}(e, w4, b) }}",
         {"x": NHWC},
         ("y",),
+        Options(qdq=Qdq.FLOAT),
     ),
     "a mask inside": Case(
         f"(float[1,3,8,8] x) => (float[1,4,8,8] y) {{ a = {CONV}(x, w, b) "

@@ -15,7 +15,13 @@ from bridge.pipeline import Checks, convert
 from bridge.targets.base import Lowered
 from bridge.targets.tflite import TFLITE, quantise_process, schema
 from bridge.targets.tflite.layers import INPUT, Layer
-from bridge.targets.tflite.quantise_choice import closed, last_weights
+from bridge.targets.tflite.quantise_choice import (
+    BUDGET,
+    closed,
+    last_weights,
+    spoilt,
+    without_silu_tails,
+)
 from bridge.targets.tflite.quantise_process import Quantizer
 from bridge.targets.tflite.quantise_report import noise
 from tests.targets.tflite.emitting import onnxruntime_outputs
@@ -78,7 +84,7 @@ def types_of(path: Path) -> dict[str, set[str]]:
 
 def chain(*kinds: str) -> list[Layer]:
     """Operators in a row."""
-    return [Layer(kind, (), (f"{i}",), (i - 1,)) for i, kind in enumerate(kinds)]
+    return [Layer(kind, (), (), (f"{i}",), (i - 1,)) for i, kind in enumerate(kinds)]
 
 
 def test_what_stands_behind_the_last_weights_stays_float_with_them() -> None:
@@ -89,20 +95,20 @@ def test_what_stands_behind_the_last_weights_stays_float_with_them() -> None:
 
 def test_each_way_to_the_end_has_its_last_weights() -> None:
     operators = [
-        Layer("CONV_2D", (), ("a",), (INPUT,)),
-        Layer("CONV_2D", (), ("b",), (0,)),
-        Layer("DEPTHWISE_CONV_2D", (), ("c",), (0,)),
-        Layer("FULLY_CONNECTED", (), ("d",), (2,)),
-        Layer("CONCATENATION", (), ("e",), (1, 3)),
+        Layer("CONV_2D", (), (), ("a",), (INPUT,)),
+        Layer("CONV_2D", (), (), ("b",), (0,)),
+        Layer("DEPTHWISE_CONV_2D", (), (), ("c",), (0,)),
+        Layer("FULLY_CONNECTED", (), (), ("d",), (2,)),
+        Layer("CONCATENATION", (), (), ("e",), (1, 3)),
     ]
     assert last_weights(operators) == {1, 3}
 
 
 def test_weights_that_the_end_reads_past_others_are_last() -> None:
     operators = [
-        Layer("CONV_2D", (), ("a",), (INPUT,)),
-        Layer("CONV_2D", (), ("b",), (0,)),
-        Layer("ADD", (), ("c",), (0, 1)),
+        Layer("CONV_2D", (), (), ("a",), (INPUT,)),
+        Layer("CONV_2D", (), (), ("b",), (0,)),
+        Layer("ADD", (), (), ("c",), (0, 1)),
     ]
     assert last_weights(operators) == {0, 1}
 
@@ -116,6 +122,41 @@ def test_what_stands_between_float_layers_stays_float() -> None:
 
 def test_a_network_without_weights_stays_float() -> None:
     assert closed(chain("EXP", "RESHAPE"), ()) == {0, 1}
+
+
+def test_layers_stay_float_until_the_rest_keeps_to_the_budget() -> None:
+    assert spoilt({1: 60.0, 2: 7.0, 3: 60.0}) == [2]
+    assert spoilt({1: 60.0, 2: 60.0}) == []
+    # Each alone is within it, together they are not.
+    many = dict.fromkeys(range(100), 30.0)
+    assert 0 < len(spoilt(many)) < 100
+    assert 100 - len(spoilt(many)) == int(10 ** ((30 - BUDGET) / 10))
+    assert spoilt({3: 0.0, 2: -5.0, 1: 10.0}) == [2, 3, 1]
+
+
+def silu(*more: Layer) -> list[Layer]:
+    """x times sigmoid(x), and what else reads x."""
+    return [
+        Layer("CONV_2D", (), (), ("x",), (INPUT,)),
+        Layer("LOGISTIC", (), ("x",), ("s",), (0,)),
+        Layer("MUL", (), ("x", "s"), ("y",), (0, 1)),
+        *more,
+    ]
+
+
+def test_what_only_a_silu_reads_ends_where_it_gives_nothing() -> None:
+    ranges = {"x": (-70.0, 3.0), "y": (-0.3, 3.0)}
+    assert without_silu_tails(silu(), ranges) == {"x": (-8.0, 3.0), "y": (-0.3, 3.0)}
+    assert without_silu_tails(silu(), {"x": (-2.0, 3.0)}) == {"x": (-2.0, 3.0)}
+    assert without_silu_tails(silu(), {"x": (-70.0, -50.0)}) == {"x": (-50.0, -50.0)}
+
+
+def test_what_others_read_as_well_keeps_its_range() -> None:
+    ranges = {"x": (-70.0, 3.0)}
+    add = Layer("ADD", (), ("x", "y"), ("z",), (0, 2))
+    assert without_silu_tails(silu(add), ranges) == ranges
+    other = [*silu()[:2], Layer("MUL", (), ("s", "t"), ("y",), (1,))]
+    assert without_silu_tails(other, ranges) == ranges
 
 
 def test_noise_is_told_for_each_tensor() -> None:
