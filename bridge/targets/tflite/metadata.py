@@ -26,6 +26,7 @@ from bridge.targets.tflite.form import Form
 from bridge.targets.tflite.metadata_schema import BoxType, ColorSpace, Coordinates, FileType
 
 LABELS: Final = "labels.txt"
+_MOST_LABEL_BYTES: Final = 1 << 20
 _STAMP: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest date of an archive's entry: same labels, same bytes."""
 
@@ -127,14 +128,16 @@ def read_labels(path: Path) -> tuple[str, ...]:
         UsageError: the file cannot be read, is no UTF-8 text, or is empty.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_MOST_LABEL_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"--labels {path}: cannot read it: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"--labels {path}: byte {error.start} is not UTF-8; save it as UTF-8 text"
         ) from error
-    if "\0" in text:
+    if "\0" in text or len(content) > _MOST_LABEL_BYTES:
         raise UsageError(f"--labels {path}: this is no text file; give a class name on each line")
     names = [line.strip() for line in text.split("\n")]
     while names and not names[-1]:

@@ -173,6 +173,7 @@ def test_who_asks_for_labels_hears_what_is_missing(tmp_path: Path, names: Path) 
         (b"\n\n  \n", "is empty"),
         (b"cat\nd\xf6g\nfox\n", "byte 5 is not UTF-8"),
         (b"PK\3\4\0\0", "no text file"),
+        (b"cat\n" * 300_000, "no text file"),
         (b"cat\ndog\n", "has 2 lines, and class numbers go up to 2: give at least 3"),
     ],
 )
