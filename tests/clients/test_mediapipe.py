@@ -1,5 +1,7 @@
 """MediaPipe Tasks' ObjectDetector loads our files and finds what onnxruntime finds."""
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -182,6 +184,26 @@ def test_a_float_input_is_normalised_as_the_metadata_say(tmp_path: Path) -> None
     assert inside_found.labels == outside_found.labels == ["face"] * 6
     np.testing.assert_array_equal(inside_found.boxes, outside_found.boxes)
     np.testing.assert_allclose(inside_found.scores, outside_found.scores, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_command_of_the_documentation(tmp_path: Path) -> None:
+    text = (FOLDER.parents[1] / "docs" / "apps.md").read_text(encoding="utf-8")
+    block = text[text.index("    bridge run ") :].split("\n\n")[0]
+    files = {
+        "yolox.onnx": str(SHARED / "models" / "yolox-nano-416.onnx"),
+        "yolox.tflite": str(tmp_path / "yolox.tflite"),
+        "coco.txt": str(COCO),
+        "photos": str(SHARED / "photos"),
+    }
+    words = [files.get(word, word) for word in block.replace("\\\n", " ").split()]
+    assert words[:2] == ["bridge", "run"]
+    command = [sys.executable, "-m", "bridge.run", *words[2:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stdout
+    labels = _mediapipe(tmp_path / "yolox.tflite", COLLAGE).labels
+    assert {label: labels.count(label) for label in labels} == CASES["yolox-nano"].found
 
 
 @pytest.mark.slow
