@@ -14,7 +14,7 @@ import numpy as np
 
 from bridge.errors import UsageError
 from bridge.model import Source
-from bridge.options import NmsForm, Normalization, Options, Quantization, Quantize
+from bridge.options import NmsForm, Normalization, Options, Qdq, Quantization, Quantize
 from bridge.static_model import StaticModel
 from bridge.targets.base import Lowered, ports
 from bridge.verify import golden
@@ -58,6 +58,8 @@ def check(options: Options, to: str) -> None:
         UsageError: says which options and what to give instead.
     """
     asked = options.quantization
+    if to != "tflite" and options.qdq is not Qdq.INTEGER:
+        raise UsageError(f"--qdq {options.qdq}: only --to tflite has integer kernels, not {to}")
     if asked.form is Quantize.NONE:
         # Integer kernels for a model that is quantised already need the interpreter, too.
         if replace(asked, python=None) != Quantization():

@@ -13,7 +13,7 @@ from PIL import Image
 from bridge import calibration, surgery
 from bridge.errors import UsageError
 from bridge.model import Source, load
-from bridge.options import Normalization, Options, Quantization, Quantize
+from bridge.options import Normalization, Options, Qdq, Quantization, Quantize
 from bridge.static_model import StaticModel
 
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes.onnx"
@@ -84,6 +84,12 @@ def test_what_goes_together_passes(quantization: Quantization, to: str) -> None:
 def test_what_does_not_is_refused(quantization: Quantization, to: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         calibration.check(Options(quantization=quantization), to)
+
+
+def test_integer_kernels_are_a_matter_of_tflite() -> None:
+    calibration.check(Options(qdq=Qdq.FLOAT), "tflite")
+    with pytest.raises(UsageError, match="--qdq float: only --to tflite"):
+        calibration.check(Options(qdq=Qdq.FLOAT), "onnx")
 
 
 # Data that can be used

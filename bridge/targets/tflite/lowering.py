@@ -412,5 +412,8 @@ def _blame(network: Path | None, zeros: Mapping[str, Array], error: Exception) -
             with TfliteSession(network, threads=1) as session:
                 session.run(zeros)
         except (RuntimeError, ValueError):
-            return f"onnx2tf wrote a network that does not run: {text}; replace that operator"
+            return (
+                f"the network does not run as onnx2tf wrote it, or as it was quantised: {text}; "
+                "replace that operator, or leave it float (--keep-float)"
+            )
     return f"the interpreter refuses the tail: {text}; please report it with the model"

@@ -10,7 +10,7 @@ from typing import Final
 from bridge.errors import TargetMissingError, UsageError
 from bridge.options import Quantization, Quantize
 from bridge.targets.tflite import quantise_ranges
-from bridge.targets.tflite.layers import activation_types, weights_types
+from bridge.targets.tflite.layers import Layer, activation_types, weights_types
 from bridge.targets.tflite.network import Network
 from bridge.targets.tflite.quantise_choice import (
     closed,
@@ -20,7 +20,7 @@ from bridge.targets.tflite.quantise_choice import (
     without_silu_tails,
 )
 from bridge.targets.tflite.quantise_codes import with_codes
-from bridge.targets.tflite.quantise_process import Quantizer, interpreter, missing
+from bridge.targets.tflite.quantise_process import Quantizer, Ranges, interpreter, missing
 from bridge.targets.tflite.quantise_ranges import Feeds
 from bridge.targets.tflite.quantise_report import PROBED, Count, costs, write
 from bridge.targets.tflite.quantise_weights import FLOAT16, INT8, Storage, narrow_weights
@@ -35,6 +35,7 @@ COMPUTED: Final = frozenset({Quantize.DYNAMIC, Quantize.INT8})
 ASKED: Final = "--keep-float"
 LAST: Final = "its output reaches the border"
 NO_GRID: Final = "what it reads or makes is float32 in the model"
+WILD: Final = "what it reads or makes is not finite, or no float32"
 SKIPPED: Final = "ai-edge-quantizer has no int8 for it"
 
 
@@ -106,17 +107,12 @@ def _on_own_grids(network: Network, asked: Quantization) -> Quantised:
             f"environment: {told}; or give --qdq float for the same values in float32 arithmetic"
         )
     grids = spread(network.layers, network.grids)
-    border = closed(network.layers, ())
-    narrow = [
-        layer
-        for place, layer in enumerate(network.layers)
-        if place not in border and all(x in grids for x in (*layer.inputs, *layer.outputs))
-    ]
+    stay = dict.fromkeys(closed(network.layers, ()).union(_without(network.layers, grids)), NO_GRID)
+    narrow = [layer for place, layer in enumerate(network.layers) if place not in stay]
     quantizer = Quantizer(network.content, grids, interpreter(asked.python))
     content, again = with_codes(next(iter(quantizer.variants([narrow]))), network.content)
     weighted = [layer.name for layer in network.layers if layer.weighted]
     rounded = {"weights_rounded_again": [weighted[i] for i in again]}
-    stay = {i: NO_GRID for i, layer in enumerate(network.layers) if layer not in narrow}
     return _told(network, "qdq", content, stay, rounded)
 
 
@@ -168,14 +164,16 @@ def _computed(
         measured = quantise_ranges.ranges(network.content, names, sets)
         ranges = without_silu_tails(network.layers, measured)
     quantizer = Quantizer(network.content, ranges, interpreter(asked.python))
-    stay = {**dict.fromkeys(last_weights(network.layers), LAST), **kept}
-    found, cost = costs(network, quantizer.variants, sets, count)
+    wild = {} if ranges is None else dict.fromkeys(_without(network.layers, ranges), WILD)
+    stay = {**dict.fromkeys(last_weights(network.layers), LAST), **wild, **kept}
+    places = [i for i, layer in enumerate(network.layers) if layer.weighted and i not in wild]
+    found, cost = costs(network, places, quantizer.variants, sets, count)
     free = {place: one.left for place, one in cost.items() if place not in stay}
     stay |= {
         place: f"int8 here alone leaves {free[place]:.0f} dB of the border"
         for place in spoilt(free)
     }
-    chosen = closed(network.layers, stay)
+    chosen = closed(network.layers, stay) | wild.keys()
     narrow = [layer for i, layer in enumerate(network.layers) if i not in chosen]
     content = next(iter(quantizer.variants([narrow])))
     data = "calibration" if asked.calibrate is not None else "noise"
@@ -185,6 +183,15 @@ def _computed(
         head = {"form": asked.form.value, **about, "probed": min(PROBED, len(sets)), **told}
         write(asked.report, network.layers, cost, stay, head)
     return content, stay, about
+
+
+def _without(layers: Sequence[Layer], ranges: Ranges) -> list[int]:
+    """Places of the operators that read or make a tensor without a range."""
+    return [
+        place
+        for place, layer in enumerate(layers)
+        if not all(name in ranges for name in (*layer.inputs, *layer.outputs))
+    ]
 
 
 def kept_float(network: Network, patterns: Collection[str]) -> list[int]:

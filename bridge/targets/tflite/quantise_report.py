@@ -43,20 +43,21 @@ class Cost:
 
 def costs(
     network: Network,
+    places: Sequence[int],
     variants: Callable[[Sequence[Sequence[Layer]]], Iterable[bytes]],
     sets: Sequence[Feeds],
     count: Count | None,
 ) -> tuple[int | None, dict[int, Cost]]:
-    """The cost of each layer with weights, by its place, and the detections of the float network.
+    """The detections of the float network, and the cost of layers, by their place.
 
     Args:
         network: in float32.
+        places: of the layers.
         variants: makes the network once for each choice of layers that compute in int8.
         sets: a few of these are fed.
         count: counts detections.
     """
     probes = [sets[i * len(sets) // PROBED] for i in range(PROBED)][: len(sets)]
-    places = [i for i, layer in enumerate(network.layers) if layer.weighted]
     exact = list(quantise_ranges.run(network.content, probes))
     sizes = dict(zip(network.border, network.sizes, strict=True))
     made = {}

@@ -293,6 +293,18 @@ def spread(folder: Path, text: str, report: Path | None = None) -> Lowered:
 
 
 @needs_quantizer
+def test_a_layer_on_numbers_without_a_range_stays_float(tmp_path: Path) -> None:
+    """The logarithm of a ReLU is minus infinity in places."""
+    text = TWO_ENDS.replace("(ar, w_each", "(g, w_each").replace(
+        "[middle] m", "[log] l = Log(ar) [tanh] t = Tanh(l) [add] g = Add(t, ar) [middle] m"
+    )
+    lowered = int8(tmp_path, text)
+    x = RNG.random(SHAPE).astype(np.float32)
+    assert np.isfinite(outputs(lowered.path, x)["boxes"]).all()
+    assert types_of(lowered.path)["LOG"] == {"float32"}
+
+
+@needs_quantizer
 def test_keep_float_holds_for_int8(tmp_path: Path) -> None:
     lowered = int8(tmp_path, keep=("middle",))
     assert layers(lowered)["float32"]["middle"] == "--keep-float"
