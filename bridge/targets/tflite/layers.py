@@ -78,10 +78,15 @@ def layers(
     names = [schema.text(tensor.name) for tensor in graph.tensors]
     kinds = [schema.kind(model, operator) for operator in graph.operators]
     owners = _Owners.of(copy)
-    owned: list[list[int]] = []
-    for kind, operator in zip(kinds, graph.operators, strict=True):
-        wanted = [names[weights_of(operator)]] if kind in CHANNEL_AXIS else []
-        owned.append(owners.take([*wanted, *(names[i] for i in operator.outputs)]))
+    # First the nodes that weights tell: nobody else may take them for what leads up to it.
+    of_weights = [
+        owners.weighted(names[weights_of(operator)]) if kind in CHANNEL_AXIS else []
+        for kind, operator in zip(kinds, graph.operators, strict=True)
+    ]
+    owned = [
+        sorted({*own, *owners.take([names[i] for i in operator.outputs])})
+        for own, operator in zip(of_weights, graph.operators, strict=True)
+    ]
     _lend(graph, owned)
     maker = {int(i): place for place, o in enumerate(graph.operators) for i in o.outputs}
     maker.update((int(i), INPUT) for i in graph.inputs)
@@ -175,6 +180,17 @@ class _Owners:
     def of(cls, copy: Sequence[onnx.NodeProto]) -> "_Owners":
         maker = {name: i for i, node in enumerate(copy) for name in node.output if name}
         return cls(copy, maker, set(range(len(copy))))
+
+    def weighted(self, name: str) -> list[int]:
+        """The node whose weights a tensor holds, and the normalisation that went into them."""
+        for node in self._behind(name):
+            made = self.copy[node].output[0]
+            readers = [i for i, one in enumerate(self.copy) if made in one.input]
+            fused = [self.copy[i].op_type for i in readers] == ["BatchNormalization"]
+            taken = [node, *(readers if fused else ())]
+            self.free -= set(taken)
+            return taken
+        return []
 
     def take(self, names: Sequence[str]) -> list[int]:
         """The free nodes that tensors of the flatbuffer depend on; they are free no more."""

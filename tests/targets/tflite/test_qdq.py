@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 
 from bridge.errors import TargetMissingError, UnsupportedModelError, UsageError
 from bridge.options import Options, Qdq, Quantization, Quantize
+from bridge.pipeline import Checks, convert
 from bridge.static_model import StaticModel
 from bridge.targets.base import Array, Lowered
 from bridge.targets.tflite import TFLITE, qdq, quantise_process, schema
 from bridge.targets.tflite.quantise_codes import common_steps
+from examples.shapes.scenes import draw_scene, network_input
 from tests.targets.tflite.emitting import onnxruntime_outputs
 from tests.targets.tflite.quantising import SHAPE, floats, layers, outputs, static
 
 MISSING = quantise_process.missing(None)
 needs_quantizer = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes.onnx"
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
 MORE_CODES = RNG.integers(-127, 128, (6, 8, 1, 1)).astype(np.int8)
@@ -200,6 +203,72 @@ def test_numbers_of_no_common_step_have_none() -> None:
     rng = np.random.default_rng(0)
     assert common_steps(rng.standard_normal((3, 40)).astype(np.float32)) is None
     assert common_steps(np.zeros((2, 5), np.float32)) is not None
+
+
+@pytest.mark.slow
+@needs_quantizer
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_detector_that_onnxruntime_quantised(per_channel: bool, tmp_path: Path) -> None:
+    """Of the objects that onnxruntime finds on scenes, the integers find nearly all."""
+    source = tmp_path / "quantised.onnx"
+    quantise(SHAPES, source, per_channel=per_channel)
+    checks = Checks(skip=True)
+    files = {
+        mode: convert(
+            source, "tflite", tmp_path / f"{mode}.tflite", Options(qdq=mode), checks=checks
+        )
+        for mode in Qdq
+    }
+    integer = files[Qdq.INTEGER].manifest.details["quantization"]
+    assert integer["layers"]["quantised"] == 18  # type: ignore[index]  # object
+    wanted = found = 0
+    with (
+        TFLITE.open(tmp_path / "float.tflite") as exact,
+        TFLITE.open(tmp_path / "integer.tflite") as narrow,
+    ):
+        for seed in range(40):
+            x = network_input(draw_scene(seed).image).transpose(0, 2, 3, 1)
+            one, other = (objects(session.run({"images": x})) for session in (exact, narrow))
+            wanted += len(one)
+            found += sum(any(near(a, b) for b in other) for a in one)
+    assert wanted > 100
+    assert found > 0.95 * wanted
+    assert (tmp_path / "integer.tflite").stat().st_size < 0.45 * (
+        tmp_path / "float.tflite"
+    ).stat().st_size
+
+
+def objects(outputs: Mapping[str, Array]) -> list[tuple[int, NDArray[np.float32]]]:
+    count = int(outputs["num_detections"][0])
+    boxes = floats(outputs["boxes"])[:count]
+    return list(zip(outputs["labels"][:count].tolist(), boxes, strict=True))
+
+
+def near(a: tuple[int, NDArray[np.float32]], b: tuple[int, NDArray[np.float32]]) -> bool:
+    """The same class, corners within three pixels of 160."""
+    return a[0] == b[0] and bool(np.abs(a[1] - b[1]).max() < 3)
+
+
+def quantise(source: Path, target: Path, *, per_channel: bool) -> None:
+    """Static quantisation as onnxruntime does it, on scenes."""
+    from onnxruntime import quantization
+
+    class Scenes(quantization.CalibrationDataReader):  # type: ignore[misc]  # untyped
+        def __init__(self) -> None:
+            self.left = iter(range(500, 516))
+
+        def get_next(self) -> dict[str, Array] | None:
+            seed = next(self.left, None)
+            return None if seed is None else {"images": network_input(draw_scene(seed).image)}
+
+    quantization.quantize_static(
+        *(source, target, Scenes()),
+        quant_format=quantization.QuantFormat.QDQ,
+        per_channel=per_channel,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+        op_types_to_quantize=["Conv", "Relu", "Add", "Resize"],
+    )
 
 
 # What is refused, with the reason
