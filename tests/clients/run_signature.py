@@ -1,7 +1,7 @@
-"""Run a file as an application does: python run_signature.py RUNTIME MODEL FEEDS.npz RESULTS.npz.
+"""Run files as an application does: python run_signature.py RUNTIME FEEDS.npz MODEL...
 
 RUNTIME is `tensorflow` or `ai_edge_litert`. Inputs and outputs go by the names of the signature.
-Prints as JSON what the runtime says of them.
+Prints as JSON what the runtime says of each file, and writes its outputs to MODEL.npz.
 """
 
 import json
@@ -12,13 +12,17 @@ import numpy as np
 
 
 def main() -> None:
-    runtime, model, feeds, results = sys.argv[1:]
-    interpreter = _interpreter(runtime)(model_path=model)
+    runtime, feeds, *models = sys.argv[1:]
+    interpreter = _interpreter(runtime)
+    with np.load(feeds) as arrays:
+        for model in models:
+            _run(interpreter(model_path=model), dict(arrays), f"{model}.npz")
+
+
+def _run(interpreter: Any, feeds: dict[str, Any], results: str) -> None:
     (signature,) = interpreter.get_signature_list()
     runner = interpreter.get_signature_runner(signature)
-    with np.load(feeds) as arrays:
-        outputs = runner(**arrays)
-    np.savez(results, **outputs)
+    np.savez(results, **runner(**feeds))
     told = {
         "signature": signature,
         "inputs": _described(runner.get_input_details()),
