@@ -95,33 +95,42 @@ class Quantizer:
         (folder / quantise_worker.JOB).write_text(json.dumps(job), encoding="utf-8")
         (folder / quantise_worker.NETWORK).write_bytes(self.content)
         log = folder / "log"
-        try:
-            with log.open("wb") as stream:
-                done = subprocess.run(
-                    [self.python, "-I", quantise_worker.__file__, folder],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=stream,
-                    cwd=folder,
-                    env={**os.environ, "TMPDIR": str(folder)},
-                    timeout=self.time_limit,
-                    check=False,
-                )
-        except OSError as error:
-            raise LoweringError(f"{self.python} cannot be run: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise LoweringError(
-                f"ai-edge-quantizer was not done after {self.time_limit:.0f} s and was ended"
-            ) from error
+        code = self._run(folder, log)
         result = folder / quantise_worker.RESULT
         if not result.is_file():
-            raise LoweringError(f"ai-edge-quantizer {_obituary(done.returncode, log)}")
+            raise LoweringError(f"ai-edge-quantizer {_obituary(code, log)}")
         told = json.loads(result.read_text(encoding="utf-8"))
         if "error" in told:
             raise LoweringError(
                 f"ai-edge-quantizer refuses the network: {told['error'][:500]}; leave layers "
                 "float with --keep-float, or give --quantize weights"
             )
+
+    def _run(self, folder: Path, log: Path) -> int:
+        """Run the worker to its end, in a process group of its own; its exit status."""
+        try:
+            with log.open("wb") as stream:
+                process = subprocess.Popen(
+                    [self.python, "-I", quantise_worker.__file__, folder],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=stream,
+                    cwd=folder,
+                    env={**os.environ, "TMPDIR": str(folder)},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise LoweringError(f"{self.python} cannot be run: {error.strerror}") from error
+        try:
+            return process.wait(self.time_limit)
+        except subprocess.TimeoutExpired as error:
+            raise LoweringError(
+                f"ai-edge-quantizer was not done after {self.time_limit:.0f} s and was ended"
+            ) from error
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _obituary(code: int, log: Path) -> str:
