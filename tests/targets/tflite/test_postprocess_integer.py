@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper, parser
 
+import bridge
 from bridge import calibration, surgery
+from bridge.completion import Completion
 from bridge.errors import UnsupportedModelError, UsageError
-from bridge.options import NmsForm, Options, Quantization, Quantize
+from bridge.options import NmsForm, Normalization, Options, Quantization, Quantize
+from bridge.preprocess import PreprocessOptions
 from bridge.static_model import tensor_types
-from bridge.targets.tflite import postprocess
+from bridge.targets.tflite import postprocess, quantise_process
 from bridge.targets.tflite.flatbuffer import Builder
 from bridge.targets.tflite.form import Form
+from tests.shared import SHARED, needs_shared
 
 Feeds = dict[str, NDArray[np.float32]]
 
+MISSING = quantise_process.missing(None)
 N, C = 24, 3
 SSD = """<ir_version: 8, opset_import: ["" : 17]>
 ssd (float[1, 24, 4] enc, float[1, 24, 3] logits)
@@ -172,3 +177,50 @@ def test_it_decides_as_onnxruntime_on_equal_bytes(tmp_path: Path, threads: int) 
             np.testing.assert_array_equal(got[name], array, err_msg=name)
 
     hold()
+
+
+@pytest.mark.slow
+@needs_shared
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_a_real_ssd_finds_its_faces_on_bytes(tmp_path: Path) -> None:
+    """Calibrated on other photos than it is judged on; the file itself holds uint8."""
+    photos = SHARED / "photos"
+    pictures = [photos / name for name in ("astronaut.jpg", "grace_hopper.jpg", "cat.jpg")]
+    calibrated = tmp_path / "calibrated"
+    calibrated.mkdir()
+    for picture in pictures:
+        (calibrated / picture.name).symlink_to(picture)
+    result = bridge.convert(
+        SHARED / "models" / "ultraface-slim-320-raw.onnx",
+        "tflite",
+        tmp_path / "faces.tflite",
+        Options(
+            nms=NmsForm.POSTPROCESS,
+            normalization=Normalization(),
+            quantization=Quantization(
+                form=Quantize.INT8, calibrate=calibrated, integer_postprocess=True
+            ),
+        ),
+        completion=Completion(head="ssd", preprocess=PreprocessOptions(mean=(127,), std=(128,))),
+        checks=bridge.Checks(images=(photos / "collage_a.jpg",)),
+    )
+    result.check()
+    assert result.comparison is not None
+    assert result.path is not None
+    judged = result.comparison.quantised
+    assert judged is not None
+    assert (judged.matched, judged.lost) == (6, 0)
+    assert read_by_operator(result.path) == ["uint8", "uint8", "uint8"]
+
+
+def read_by_operator(path: Path) -> list[str]:
+    """The types of what TFLite_Detection_PostProcess reads."""
+    interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    types = {one["index"]: np.dtype(one["dtype"]).name for one in interpreter.get_tensor_details()}
+    (operator,) = (
+        one
+        for one in interpreter._get_ops_details()
+        if one["op_name"] == "TFLite_Detection_PostProcess"
+    )
+    return [types[index] for index in operator["inputs"]]
