@@ -41,6 +41,7 @@ class Manifest:
         source_file: name of the source model, without its folder.
         artifact_file: name of the artifact, without its folder.
         golden: what the golden check measured; None where it was skipped.
+        quantised: its network holds narrow numbers, so that it is judged by what it detects.
         details: the target's own entry, shown under the target's name.
     """
 
@@ -56,6 +57,7 @@ class Manifest:
     warnings: tuple[str, ...] = ()
     passes: tuple[PassRecord, ...] = ()
     golden: Mapping[str, object] | None = None
+    quantised: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, object] = field(default_factory=dict)
     artifact_file: str = ""
@@ -89,6 +91,7 @@ class Manifest:
                 for record in self.passes
             ],
             "golden": None if self.golden is None else dict(self.golden),
+            "quantised": self.quantised,
             "seconds": dict(self.seconds),
         }
         if self.details:
@@ -363,6 +366,7 @@ def _manifest(entry: Mapping[str, Any]) -> Manifest:
             for p in entry["passes"]
         ),
         golden=entry["golden"],
+        quantised=bool(entry.get("quantised", False)),
         seconds=entry["seconds"],
         details=entry.get(entry["target"], {}),
         artifact_file=entry["artifact"]["file"],

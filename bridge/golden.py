@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bridge import arguments
+from bridge import arguments, report
 from bridge.command import STDOUT, exit_on_error, parse_constant, parse_shape
 from bridge.errors import GoldenMismatchError, InconclusiveError
 from bridge.model import load
@@ -63,11 +63,15 @@ def check(
         Path, typer.Argument(help="a converted model, its manifest beside it", show_default=False)
     ],
     *,
+    max_ap_drop: Annotated[
+        float | None,
+        typer.Option(min=0, help="quantised: average precision that may be lost; default: any"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
 ) -> None:
     """Hold ARTIFACT to GOLDEN; the exit status is 0 if they agree, 1 if not, 7 if nothing shows."""
     with exit_on_error():
-        comparison = hold(golden.load(golden_file), artifact)
+        comparison = hold(golden.load(golden_file), artifact, max_ap_drop)
         if as_json:
             entry = {"verdict": comparison.verdict.value, **comparison.as_dict()}
             STDOUT.print_json(json.dumps(entry))
@@ -84,7 +88,10 @@ def _show(comparison: Comparison) -> None:
         f"worst score {comparison.worst_score:.3g}",
         markup=False,
     )
-    for text in (*comparison.caps, *map(str, comparison.excused)):
+    if comparison.quantised is not None:
+        for text in report.agreement_lines(comparison.quantised):
+            STDOUT.print(text, markup=False)
+    for text in (*comparison.warnings, *map(str, comparison.excused)):
         STDOUT.print(f"note: {text}", markup=False)
 
 

@@ -26,7 +26,8 @@ from bridge.static_model import Finding
 from bridge.surgery.runner import PassReport, SurgeryResult
 from bridge.targets import table
 from bridge.targets.base import Lowered, Target, ports
-from bridge.verify import Comparison, Verdict, verify
+from bridge.verify import Comparison, Terms, Verdict, verify
+from bridge.verify.precision import read_ground_truth
 
 Stage = Callable[[str], None]
 
@@ -132,6 +133,7 @@ def convert(
     target = table.find(to, options)
     calibration.check(options, target.name)
     _check_scope(options, completion or Completion(), target)
+    terms = _terms(checks, options, target)
     path = _output(Path(model), target, output)
     missing = target.missing(options)
     if missing and not dry_run:
@@ -150,6 +152,7 @@ def convert(
             static = replace(operated.static, source=judged.model)
             data = calibration.calibration(judged, operated.static, options, workdir)
             lowered = data.told(target.lower(static, data.options, workdir))
+        _check_terms(checks, lowered)
         comparison = None
         if not checks.skip:
             with clock("verify"):
@@ -161,6 +164,7 @@ def convert(
                     options,
                     checks.images,
                     checks.inputs,
+                    terms=terms,
                 )
         manifest = _manifest(source, target, operated, lowered, comparison, added, clock.seconds)
         if comparison is not None and comparison.verdict is Verdict.INCONCLUSIVE:
@@ -192,6 +196,54 @@ def _check_scope(options: Options, completion: Completion, target: Target) -> No
                 f"--{name} does nothing with --to {target.name}: {why}; leave it out, or convert "
                 "with --to tflite"
             )
+
+
+def _terms(checks: Checks, options: Options, target: Target) -> Terms:
+    """What is asked of a quantised file; the ground truth is read before any work is done.
+
+    Raises:
+        UsageError: it cannot be read, or nothing that is asked for could come of it.
+    """
+    asked = _asked(checks)
+    if not asked:
+        return Terms()
+    if target.name != "tflite":
+        raise UsageError(f"{asked} judges a quantised file, and --to {target.name} makes none")
+    if checks.skip:
+        raise UsageError(f"{asked} is for the golden check, and --no-verify skips it")
+    if checks.ground_truth is None:
+        return Terms(max_ap_drop=checks.max_ap_drop)
+    if not checks.images:
+        raise UsageError(
+            "--ground-truth says what is on photos: give them with --images, called as there"
+        )
+    names: tuple[str, ...] = ()
+    if options.labels is not None:
+        from bridge.targets.tflite.metadata import read_labels
+
+        names = read_labels(options.labels)
+    return Terms(read_ground_truth(checks.ground_truth), names, checks.max_ap_drop)
+
+
+def _check_terms(checks: Checks, lowered: Lowered) -> None:
+    """Refuse what only a quantised file is held to; a model may bring its own quantisation.
+
+    Raises:
+        UsageError: the file is not quantised.
+    """
+    asked = _asked(checks)
+    if asked and not lowered.quantised:
+        raise UsageError(
+            f"{asked} judges a quantised file, and this one is not: its detections are held to "
+            "onnxruntime's one by one; leave it out, or give --quantize {weights,dynamic,int8,fp16}"
+        )
+
+
+def _asked(checks: Checks) -> str:
+    """The option that asks something of a quantised file, if one does."""
+    if checks.ground_truth is not None:
+        return "--ground-truth"
+    return "" if checks.max_ap_drop is None else "--max-ap-drop"
 
 
 def _output(model: Path, target: Target, output: str | os.PathLike[str] | None) -> Path:
@@ -246,9 +298,10 @@ def _manifest(
         outputs=lowered.outputs,
         nms=lowered.nms,
         assumptions=(*added, *operated.static.assumptions, *lowered.assumptions),
-        warnings=(*lowered.warnings, *_caps(comparison)),
+        warnings=(*lowered.warnings, *_warnings(comparison)),
         passes=_records(operated.reports),
         golden=None if comparison is None else comparison.as_dict(),
+        quantised=lowered.quantised,
         seconds=seconds,
         details=lowered.details,
     )
@@ -290,5 +343,5 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.node}: {finding.what}" if finding.node else finding.what
 
 
-def _caps(comparison: Comparison | None) -> tuple[str, ...]:
-    return () if comparison is None else comparison.caps
+def _warnings(comparison: Comparison | None) -> tuple[str, ...]:
+    return () if comparison is None else comparison.warnings

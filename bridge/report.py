@@ -12,6 +12,7 @@ from rich.table import Table
 from bridge.command import STDERR
 from bridge.model import write_whole
 from bridge.pipeline import Result
+from bridge.verify import Agreement
 
 _MOST = 12
 """Lines of one kind that a person is shown; the JSON holds all."""
@@ -83,6 +84,10 @@ def _comparison(result: Result, console: Console, *, verbose: bool) -> None:
     for proof in comparison.proofs:
         held = "exact" if proof.exact else "holds" if not proof.problems else "[red]fails[/red]"
         console.print(f"[bold]{proof.name}[/bold]  {held} on {proof.sets} sets  {proof.note}")
+    if comparison.quantised is not None:
+        _agreement(comparison.quantised, console)
+        _lines(console, comparison.problems, verbose=verbose)
+        return
     console.print(
         f"golden  {comparison.inputs} inputs, {comparison.detections} detections, "
         f"worst box {comparison.worst_box:.3g}, worst score {comparison.worst_score:.3g}, "
@@ -91,6 +96,27 @@ def _comparison(result: Result, console: Console, *, verbose: bool) -> None:
     _lines(console, comparison.problems, verbose=verbose)
     if verbose:
         _lines(console, [str(difference) for difference in comparison.excused], verbose=True)
+
+
+def _agreement(told: Agreement, console: Console) -> None:
+    for text in agreement_lines(told):
+        console.print(text, markup=False)
+
+
+def agreement_lines(told: Agreement) -> Iterator[str]:
+    """What a quantised file finds, in sentences."""
+    overlap = "" if told.mean_iou is None else f"; mean IoU {told.mean_iou:.3f}"
+    yield (
+        f"quantised  {told.matched} of {told.found} detections of the float model matched on "
+        f"{told.judged_on}, {told.lost} lost, {told.extra} extra{overlap}, worst score "
+        f"{told.worst_score:.3g}"
+    )
+    if told.ap is not None and told.source_ap is not None:
+        yield (
+            f"average precision  {told.source_ap:.4f} -> {told.ap:.4f} ({told.truth}), limit on "
+            f"the drop {told.limit:g}"
+        )
+    yield from (f"note: {text}" for text in told.notes)
 
 
 def _lines(console: Console, texts: tuple[str, ...] | list[str], *, verbose: bool) -> None:

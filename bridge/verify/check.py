@@ -12,8 +12,9 @@ from bridge.static_model import Rows
 from bridge.targets.base import Array, Port
 from bridge.verify.comparison import FLOAT_NOISE, Comparison, SetResult, conclude
 from bridge.verify.detections import Reading, of_postprocess, readings
-from bridge.verify.golden import Golden
+from bridge.verify.golden import Golden, ports_of
 from bridge.verify.outputs import Received, Replay, Scheme, capped, compare, receive_run, scheme
+from bridge.verify.quantised import check_quantised
 from bridge.verify.rounding import EPSILON
 from bridge.verify.rows import match, table
 from bridge.verify.tail import THREADS
@@ -30,27 +31,45 @@ _DETECTIONS = (
 )
 
 
-def check(golden: Golden, path: Path) -> Comparison:
+def check(golden: Golden, path: Path, max_ap_drop: float | None = None) -> Comparison:
     """Hold an artifact to a golden of its source, on one thread and on several.
 
     Rows are matched one to one; a row that differs is excused if the source itself loses or gains
-    it under onnxruntime when its inputs move in their last bits, as the golden recorded.
+    it under onnxruntime when its inputs move in their last bits, as the golden recorded. A
+    quantised artifact is judged by what it detects.
+
+    Args:
+        golden: of the source.
+        path: the artifact.
+        max_ap_drop: the average precision that a quantised artifact may lose, the source's own
+            detections being the truth.
 
     Raises:
-        UsageError: artifact and golden are not of the same source, or of other inputs.
+        UsageError: artifact and golden are not of the same source, or of other inputs; or a limit
+            is given and the artifact is not quantised.
         TargetMissingError: the target's runtime is not installed.
+        InconclusiveError: a quantised artifact's outputs do not show what it detects.
     """
     manifest, target = identify(path)
     _same_source(golden, manifest, path)
-    results = []
-    caps: tuple[str, ...] = ()
+    if max_ap_drop is not None and not manifest.quantised:
+        raise UsageError(
+            f"--max-ap-drop is for quantised artifacts, and {path} is none: its rows are matched "
+            "one by one; leave it out"
+        )
+    received: dict[int, list[Received]] = {}
     for threads in THREADS:
         with open_session(target, path, threads) as session:
-            received = [
+            received[threads] = [
                 receive_run(manifest.outputs, session, to_artifact(manifest.inputs, one.inputs))
                 for one in golden.sets
             ]
-        found, caps = _results(golden, manifest, threads, received)
+    if manifest.quantised:
+        return check_quantised(golden, manifest, received, max_ap_drop)
+    results: list[SetResult] = []
+    caps: tuple[str, ...] = ()
+    for threads, runs in received.items():
+        found, caps = _results(golden, manifest, threads, runs)
         results += found
     return conclude(golden, (), tuple(results), None, caps, suppresses=bool(manifest.nms))
 
@@ -113,7 +132,7 @@ def _detections(
     room = max(source_dims(port)[rows.axis] for port in manifest.outputs for rows in port.rows)
     made = of_postprocess(manifest.outputs)
     first: list[SetResult] = []
-    for reading in readings(_ports_of(golden), [one.outputs for one in golden.sets]):
+    for reading in readings(ports_of(golden), [one.outputs for one in golden.sets]):
         both = _Reading(reading, made, room)
         found = list(both.results(golden, threads, received))
         first = first or found
@@ -184,20 +203,6 @@ class _Reading:
             "scores": rows.values[kept, 4],
             "classes": classes,
         }
-
-
-def _ports_of(golden: Golden) -> tuple[Port, ...]:
-    """The source's outputs as far as their recorded shapes tell which axis counts rows."""
-    ports = []
-    for name, first in golden.sets[0].outputs.items():
-        shapes = [one.outputs[name].shape for one in golden.sets]
-        varies = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
-        dims: tuple[int | None, ...] = tuple(
-            None if axis in varies else size for axis, size in enumerate(first.shape)
-        )
-        rows = tuple(Rows(axis, "count") for axis in varies[:1])
-        ports.append(Port(name, first.dtype.name, first.shape, dims, rows=rows))
-    return tuple(ports)
 
 
 def _compare(

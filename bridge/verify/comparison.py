@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bridge.verify.agreement import Agreement
 from bridge.verify.golden import Golden
 
 FLOAT_NOISE = 1e-4
@@ -121,6 +122,8 @@ class Comparison:
         caps: outputs whose rows did not all fit under `--max-detections`.
         failed: sets that onnxruntime itself cannot run the source on.
         proofs: the static model, the tail, the whole artifact.
+        quantised: how far a quantised file finds what the source finds; `unmatched` are then its
+            lost and extra detections, and no proof is of tensors of the network.
     """
 
     verdict: Verdict
@@ -136,6 +139,7 @@ class Comparison:
     failed: tuple[str, ...] = ()
     proofs: tuple[Proof, ...] = ()
     sets: tuple[SetResult, ...] = ()
+    quantised: Agreement | None = None
 
     @property
     def excused(self) -> tuple[Difference, ...]:
@@ -148,7 +152,13 @@ class Comparison:
         return (
             *(f"{proof.name}: {text}" for proof in self.proofs for text in proof.problems),
             *(text for one in self.sets for text in one.wrong),
+            *(() if self.quantised is None else self.quantised.problems),
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """For the manifest: what did not fit, and what was not held to anything."""
+        return (*self.caps, *(() if self.quantised is None else self.quantised.warnings))
 
     def as_dict(self) -> dict[str, object]:
         """The manifest's `golden` entry."""
@@ -181,6 +191,7 @@ class Comparison:
                 }
                 for one in self.sets
             ],
+            "quantised": None if self.quantised is None else self.quantised.as_dict(),
         }
 
 
@@ -198,6 +209,7 @@ def conclude(
     caps: tuple[str, ...] = (),
     *,
     suppresses: bool,
+    quantised: Agreement | None = None,
 ) -> Comparison:
     """The verdict: wrong is wrong; nothing detected in any set shows nothing; else it agrees."""
     by_threads: dict[int, int] = {}
@@ -205,6 +217,10 @@ def conclude(
         by_threads[one.threads] = by_threads.get(one.threads, 0) + one.detections
     detections = min(by_threads.values(), default=0)
     wrong = any(one.wrong for one in results) or any(proof.problems for proof in proofs)
+    unmatched = sum(d.reason is None for one in results for d in one.differences)
+    if quantised is not None:
+        wrong |= bool(quantised.problems)
+        unmatched = quantised.lost + quantised.extra
     verdict = Verdict.MATCH
     if wrong:
         verdict = Verdict.MISMATCH
@@ -218,7 +234,7 @@ def conclude(
         detections=detections,
         worst_box=max((one.worst_box for one in given), default=0.0),
         worst_score=max((one.worst_score for one in given), default=0.0),
-        unmatched=sum(d.reason is None for one in results for d in one.differences),
+        unmatched=unmatched,
         runtime=golden.runtime,
         deviation=max((one.deviation for one in results), default=0.0),
         noise=noise,
@@ -226,4 +242,5 @@ def conclude(
         failed=golden.failed,
         proofs=proofs,
         sets=results,
+        quantised=quantised,
     )

@@ -3,8 +3,9 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,7 +13,9 @@ import onnxruntime
 from bridge.errors import InconclusiveError, UnsupportedModelError, UsageError
 from bridge.model import Array, Source, as_declared, write_whole
 from bridge.options import Options
-from bridge.verify.inputs import SEED, InputSet, read_npz
+from bridge.static_model import Rows
+from bridge.targets.base import Port
+from bridge.verify.inputs import SEED, InputSet, Photo, read_npz
 from bridge.verify.rounding import EPSILON, perturbed
 
 MOVE = 4 * EPSILON
@@ -28,6 +31,7 @@ class GoldenSet:
     Attributes:
         generated: the inputs are noise, not a photo or the user's own numbers.
         moved: further outputs, on inputs that differ in their last bits.
+        photo: None where it is none.
     """
 
     name: str
@@ -35,6 +39,7 @@ class GoldenSet:
     outputs: Mapping[str, Array]
     generated: bool = False
     moved: tuple[Mapping[str, Array], ...] = ()
+    photo: Photo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,9 @@ def record(
         except Exception as error:
             failed.append(f"{one.name}: {' '.join(str(error).split())}")
             continue
-        made.append(GoldenSet(one.name, one.arrays, outputs, one.generated, tuple(moved)))
+        made.append(
+            GoldenSet(one.name, one.arrays, outputs, one.generated, tuple(moved), one.photo)
+        )
     if not made:
         raise InconclusiveError(
             f"onnxruntime runs {source.path} on none of {len(sets)} inputs ({failed[0]}); "
@@ -165,7 +172,12 @@ def save(golden: Golden, path: Path) -> None:
         "seed": golden.seed,
         "names": names,
         "sets": [
-            {"name": one.name, "generated": one.generated, "moves": len(one.moved)}
+            {
+                "name": one.name,
+                "generated": one.generated,
+                "moves": len(one.moved),
+                "photo": None if one.photo is None else asdict(one.photo),
+            }
             for one in golden.sets
         ],
         "failed": list(golden.failed),
@@ -197,6 +209,7 @@ def load(path: Path) -> Golden:
                     _named(f"set/{i}/moved/{move}", names["output"], arrays)
                     for move in range(one["moves"])
                 ),
+                _photo(one.get("photo")),
             )
             for i, one in enumerate(meta["sets"])
         )
@@ -211,6 +224,28 @@ def load(path: Path) -> Golden:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a golden ({error}); record it again") from error
+
+
+def ports_of(golden: Golden) -> tuple[Port, ...]:
+    """The source's outputs as far as their recorded shapes tell which axis counts rows."""
+    ports = []
+    for name, first in golden.sets[0].outputs.items():
+        shapes = [one.outputs[name].shape for one in golden.sets]
+        varies = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
+        dims: tuple[int | None, ...] = tuple(
+            None if axis in varies else size for axis, size in enumerate(first.shape)
+        )
+        rows = tuple(Rows(axis, "count") for axis in varies[:1])
+        ports.append(Port(name, first.dtype.name, first.shape, dims, rows=rows))
+    return tuple(ports)
+
+
+def _photo(entry: Mapping[str, Any] | None) -> Photo | None:
+    if entry is None:
+        return None
+    sizes = tuple((int(width), int(height)) for width, height in entry["sizes"])
+    files = tuple(map(str, entry["files"]))
+    return Photo(files, sizes, int(entry["width"]), int(entry["height"]), str(entry["fed"]))
 
 
 def _numbered(prefix: str, names: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:

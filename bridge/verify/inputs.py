@@ -10,11 +10,29 @@ from PIL import Image, UnidentifiedImageError
 
 from bridge.errors import UsageError
 from bridge.model import Array, InputKind, Source, as_declared, seeded_inputs
-from bridge.options import Options
+from bridge.options import Normalization, Options
 
 SEED = 7
 
 _PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """What of a set of inputs was a photo.
+
+    Attributes:
+        files: names without folders, one for each image of the batch.
+        sizes: width and height of each.
+        width, height: of the input that they were stretched to.
+        fed: the name of the `Preprocessing`.
+    """
+
+    files: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...]
+    width: int
+    height: int
+    fed: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +41,13 @@ class InputSet:
 
     Attributes:
         generated: it is noise, not a photo or the user's own numbers.
+        photo: None where it is none.
     """
 
     name: str
     arrays: Mapping[str, Array]
     generated: bool = False
+    photo: Photo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,15 @@ FRACTIONS = Preprocessing("0..1", std=(255.0, 255.0, 255.0))
 NORMALISED = Preprocessing("normalised", (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 """The mean and deviation of ImageNet, which most detectors that normalise were trained with."""
 
+GUESSES = (BYTES, FRACTIONS, NORMALISED)
+"""What a float input gets where nobody says what it wants."""
+
+
+def as_fed(normalization: Normalization) -> Preprocessing:
+    """What an application feeds that does this to its bytes."""
+    mean, std = (tuple((numbers * 3)[:3]) for numbers in (normalization.mean, normalization.std))
+    return Preprocessing("as fed", (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+
 
 def input_sets(
     source: Source,
@@ -51,7 +80,7 @@ def input_sets(
     images: Sequence[Path] = (),
     inputs: Path | None = None,
     *,
-    preprocessing: Sequence[Preprocessing] = (BYTES, FRACTIONS, NORMALISED),
+    preprocessing: Sequence[Preprocessing] = GUESSES,
     seed: int = SEED,
 ) -> tuple[InputSet, ...]:
     """Seeded noise of every kind, then the photos, then the arrays of an `.npz` file.
@@ -219,16 +248,19 @@ def _photo_sets(
     stretched = [_stretch(photo, image) for _, photo in photos]
     variants = (BYTES,) if image.dtype == np.uint8 else preprocessing
     for index, (name, _) in enumerate(photos):
+        members = [(index + offset) % len(photos) for offset in range(image.batch)]
         for variant in variants:
-            batch = np.stack(
-                [
-                    _numbers(stretched[(index + offset) % len(photos)], variant, image)
-                    for offset in range(image.batch)
-                ]
-            )
+            batch = np.stack([_numbers(stretched[m], variant, image) for m in members])
             laid = batch.transpose(0, 3, 1, 2) if image.channels_first else batch
             filled = {**arrays, image.name: np.ascontiguousarray(laid).astype(image.dtype)}
-            yield InputSet(f"{name} ({variant.name})", filled)
+            photo = Photo(
+                files=tuple(photos[m][0] for m in members),
+                sizes=tuple(photos[m][1].size for m in members),
+                width=image.width,
+                height=image.height,
+                fed=variant.name,
+            )
+            yield InputSet(f"{name} ({variant.name})", filled, photo=photo)
 
 
 def _stretch(photo: Image.Image, image: _ImageInput) -> NDArray[np.uint8]:

@@ -66,9 +66,9 @@ def prove_tail(
             feeds = to_artifact(lowered.inputs, one.arrays) if judge.whole_is_tail else one.arrays
             for threads, session in sessions.items():
                 received = receive_run(lowered.outputs, session, feeds)
-                if not _same_bits(run.outputs, received):
+                if not same_bits(run.outputs, received):
                     exact = False
-                    problems += _problems(one.name, threads, lowered, judge, run, received)
+                    problems += unexcused(one.name, threads, lowered, judge, run, received)
     if len(problems) > _MOST_PROBLEMS:
         problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
     note = ""
@@ -97,14 +97,15 @@ def _run(judge: Judge, one: BorderSet) -> Run | None:
         return None
 
 
-def _same_bits(expected: Mapping[str, Array], received: Received) -> bool:
+def same_bits(expected: Mapping[str, Array], received: Received) -> bool:
+    """Whether padded outputs are onnxruntime's to the bit."""
     return not received.problems and all(
         np.array_equal(array, received.padded[name], equal_nan=array.dtype.kind == "f")
         for name, array in expected.items()
     )
 
 
-def _problems(
+def unexcused(
     name: str, threads: int, lowered: Lowered, judge: Judge, run: Run, received: Received
 ) -> Iterator[str]:
     """What stays wrong once rounding that the target or an operator is entitled to is allowed."""

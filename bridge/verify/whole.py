@@ -66,7 +66,7 @@ def prove_static(
             if text:
                 problems.append(f"{name}: output {output!r} {text}")
     sets = len(judged) + len(failures)
-    return Proof("static model", sets, not problems, _few(problems)), tuple(caps)
+    return Proof("static model", sets, not problems, few(problems)), tuple(caps)
 
 
 def _difference(expected: Array, found: Array) -> str:
@@ -114,10 +114,11 @@ def prove_detections(
     if not problems:
         note = "the source's outputs hold no boxes with scores, so nothing was compared"
         return Proof(name, 0, False, note=note)
-    return Proof(name, len(judged), False, _few(problems))
+    return Proof(name, len(judged), False, few(problems))
 
 
-def _few(problems: list[str]) -> tuple[str, ...]:
+def few(problems: list[str]) -> tuple[str, ...]:
+    """The first of them, and how many more there are."""
     hidden = len(problems) - _MOST_PROBLEMS
     return (*problems[:_MOST_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else []))
 
