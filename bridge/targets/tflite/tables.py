@@ -25,7 +25,7 @@ BYTES: Final = "bytes"
 TABLE: Final = "table"
 UNION: Final = "union"
 
-_MOST_WORK: Final = 8_000_000
+_MOST_WORK: Final = 4_000_000
 """What reading one file may take, in numbers read; a detector takes some hundred thousand."""
 
 _TABLE: Final = 32
