@@ -7,12 +7,14 @@ TO     ?= tflite
 JOBS   ?= 2
 # ai-edge-quantizer wants another ai-edge-litert than onnx2tf does: an environment beside $(VENV).
 QUANTIZE = $(dir $(VENV)).venv-quantize
+# apache-tvm and the TVM that has relay are both called tvm.
+RELAX = $(dir $(VENV)).venv-relax
 # MediaPipe and Netron are no part of bridge: applications that load what it makes.
 CLIENTS = $(dir $(VENV)).venv-clients
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-clients setup-quantize demo convert inspect golden test test-slow check lint bench doctor ci clean
+.PHONY: help setup setup-clients setup-quantize setup-relax demo convert inspect golden test test-slow check lint bench doctor ci clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,6 +40,11 @@ $(QUANTIZE)/.done: $(BIN)/python constraints-quantize.txt
 	$(QUANTIZE)/bin/pip install --quiet -c constraints-quantize.txt ai-edge-quantizer
 	@touch $@
 
+$(RELAX)/.done: $(BIN)/python constraints-relax.txt
+	$(BIN)/python -m venv $(RELAX)
+	$(RELAX)/bin/pip install --quiet -c constraints-relax.txt apache-tvm onnx
+	@touch $@
+
 $(CLIENTS)/.done: $(BIN)/python constraints-clients.txt
 	$(BIN)/python -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet -c constraints-clients.txt mediapipe netron
@@ -46,6 +53,8 @@ $(CLIENTS)/.done: $(BIN)/python constraints-clients.txt
 setup-clients: $(CLIENTS)/.done ## install the applications that tests load artifacts with, beside $(VENV)
 
 setup-quantize: $(QUANTIZE)/.done ## install what --quantize int8 and dynamic need, beside $(VENV)
+
+setup-relax: $(RELAX)/.done ## install what --to tvm-relax needs, beside $(VENV)
 
 demo: $(VENV)/.tflite ## convert examples/shapes.onnx to TFLite, print the verdict, draw what it finds
 	@mkdir -p build

@@ -8,8 +8,9 @@ from bridge.targets.base import Target
 from bridge.targets.onnx_file import ONNX
 from bridge.targets.tflite import TFLITE
 from bridge.targets.tvm import TVM
+from bridge.targets.tvm_relax import TVM_RELAX
 
-TARGETS: tuple[Target, ...] = (ONNX, TFLITE, TVM)
+TARGETS: tuple[Target, ...] = (ONNX, TFLITE, TVM, TVM_RELAX)
 
 
 def find(name: str, options: Options | None = None) -> Target:
@@ -22,8 +23,10 @@ def find(name: str, options: Options | None = None) -> Target:
     Raises:
         UsageError: there is none of that name.
     """
-    if name == TVM.name and options is not None and options.tvm_python is not None:
-        return replace(TVM, python=options.tvm_python)
+    if options is not None and options.tvm_python is not None:
+        for tvm in (TVM, TVM_RELAX):
+            if tvm.name == name:
+                return replace(tvm, python=options.tvm_python)
     for target in TARGETS:
         if target.name == name:
             return target

@@ -9,10 +9,11 @@ depend on one and choose: behind the first stage of a two-stage detector all is 
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import numpy as np
 import onnx
 
 from bridge import static_nms
-from bridge.static_model import tensor_types
+from bridge.static_model import TensorType, tensor_types
 
 # fmt: off
 _KERNELS: Final = frozenset({
@@ -62,6 +63,47 @@ def border(model: onnx.ModelProto) -> tuple[str, ...]:
     if not (kernels - tail) or not network:
         return ()
     return (*network, *(name for name in crossing if name in inputs))
+
+
+def network_of(model: onnx.ModelProto, border: Sequence[str]) -> onnx.ModelProto:
+    """What stands before the border: the model's inputs to those border tensors that nodes make."""
+    given = [value.name for value in model.graph.input]
+    return _between(model, given, [name for name in border if name not in given])
+
+
+def tail_of(model: onnx.ModelProto, border: Sequence[str]) -> onnx.ModelProto:
+    """What stands behind the border: the border tensors to the model's outputs."""
+    return _between(model, border, [value.name for value in model.graph.output])
+
+
+def _between(
+    model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """The nodes that make the outputs from the inputs, as a model with all types of the whole."""
+    types = tensor_types(model)
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    needed = set(outputs)
+    kept = []
+    for node in reversed(model.graph.node):
+        if needed & set(node.output) - set(inputs):
+            kept.append(node)
+            needed |= set(node.input)
+    del part.graph.node[:], part.graph.input[:], part.graph.output[:], part.graph.initializer[:]
+    part.graph.node.extend(reversed(kept))
+    part.graph.initializer.extend(t for t in model.graph.initializer if t.name in needed)
+    part.graph.input.extend(_value(name, types[name]) for name in inputs)
+    part.graph.output.extend(_value(name, types[name]) for name in outputs)
+    described = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+    inner = {v.name: v for v in described if v.name not in {*inputs, *outputs}}
+    del part.graph.value_info[:]
+    part.graph.value_info.extend(inner.values())
+    return part
+
+
+def _value(name: str, type_: TensorType) -> onnx.ValueInfoProto:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(type_.dtype))
+    return onnx.helper.make_tensor_value_info(name, kind, type_.shape)
 
 
 def _closure(start: Collection[int], edges: Sequence[Sequence[int]]) -> set[int]:

@@ -2,8 +2,6 @@
 
 import functools
 import logging
-import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from bridge.errors import LoweringError
 from bridge.targets.tvm import graph_json, operators
 from bridge.targets.tvm.folding import fold_constants
 from bridge.targets.tvm.frontend import import_model
+from bridge.targets.tvm.host import host
 from bridge.targets.tvm.reason import reason
 
 LIBRARY = "model.so"
@@ -107,39 +106,10 @@ def prepare() -> None:
 
 
 def host_target() -> str:
-    """An LLVM target string for this machine: its CPU, less what the machine does not have.
-
-    LLVM knows an Intel CPU by its model number, and a virtual machine may withhold features of it.
-    """
-    cpu = tvm.get_global_func("target.llvm_get_system_cpu")()
+    """An LLVM target string for this machine."""
+    cpu, absent = host()
     named = f"llvm -mcpu={cpu}"
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return named
-    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    if platform.machine() != "x86_64" or found is None:
-        return named
-    present = {flag.replace("_", "") for flag in found.group(1).split()}
-    has = tvm.get_global_func("target.target_has_feature")
-    absent = [
-        feature
-        for feature in ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", *_AVX512, *_AMX)
-        if has(feature, tvm.target.Target(named)) and _flag(feature) not in present
-    ]
     return named if not absent else f"{named} -mattr=" + ",".join(f"-{name}" for name in absent)
-
-
-_AVX512 = tuple(
-    f"avx512{part}"
-    for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vnni", "bitalg", "bf16", "fp16")
-)
-_AMX = ("amx-tile", "amx-int8", "amx-bf16")
-
-
-def _flag(feature: str) -> str:
-    """What Linux calls an LLVM feature, without underscores."""
-    return {"bmi": "bmi1"}.get(feature, feature.replace("-", "").replace("_", ""))
 
 
 def target_of(text: str | None) -> Any:

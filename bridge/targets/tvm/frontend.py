@@ -20,8 +20,9 @@ from bridge import static_nms
 from bridge.errors import UnsupportedModelError
 from bridge.static_model import TensorType, tensor_types
 from bridge.targets.tvm import operators
-from bridge.targets.tvm.converters import CONVERTERS, Node, Operand
+from bridge.targets.tvm.converters import CONVERTERS
 from bridge.targets.tvm.converters.node import constant
+from bridge.targets.tvm.node import Node, Operand
 
 _ABSENT = TensorType("", ())
 

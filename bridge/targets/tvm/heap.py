@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import tir
+
+from bridge.targets.tvm.tir import tir
 
 # The ranks of the greatest and the least number; those beyond them are NaN.
 RANK_OF_INFINITY = 0x7F800000

@@ -13,10 +13,12 @@ and a maximum of zero mean what ONNX says, and rows behind the count are zero, n
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
+from tvm import te
 
 from bridge.targets.tvm import heap as order
 from bridge.targets.tvm.heap import cell, int32, int64
+from bridge.targets.tvm.node import Node
+from bridge.targets.tvm.tir import builder, dtype_of, intrinsic, tir
 
 # Scores looked at together: one of them above the threshold makes the whole block worth reading.
 _BLOCK = 16
@@ -35,6 +37,18 @@ class Limits:
     score_threshold: float
     center_point_box: bool
     rows: int
+
+
+def limits_of(node: Node) -> Limits:
+    """The attributes of a StaticNMS node."""
+    given = node.attributes
+    return Limits(
+        max_output_boxes_per_class=int(given["max_output_boxes_per_class"]),
+        iou_threshold=float(given["iou_threshold"]),
+        score_threshold=float(given["score_threshold"]),
+        center_point_box=bool(given["center_point_box"]),
+        rows=int(given["rows"]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ def suppress(boxes: Any, scores: Any, limits: Limits) -> list[Any]:
     blocks = -(-max(most, 1) // _LANES)
 
     def body(ins: Any, outs: Any) -> Any:
-        ib = tir.ir_builder.create()
+        ib = builder()
         buffers = _Buffers(*(ib.buffer_ptr(buffer) for buffer in (*ins, *outs)))
         parallel = columns > 1 and columns * number > _WORTH_A_THREAD
         with ib.for_range(0, columns, name="row", kind="parallel" if parallel else "serial") as row:
@@ -203,9 +217,7 @@ def _overlaps_a_kept_one(
         # A kept box without area, such as the filling of a block, suppresses nothing.
         for positive in (shared, area, mine[4], union):
             over = over & tir.Cast(f"int32x{_LANES}", positive > zero)
-        hit[0] = tir.call_llvm_pure_intrin(
-            "int32", "llvm.vector.reduce.or", tir.const(1, "uint32"), over
-        )
+        hit[0] = intrinsic("llvm.vector.reduce.or", "int32", over)
         block[0] = block[0] + 1
     return hit
 
@@ -247,6 +259,4 @@ def fence(value: Any) -> Any:
     TVM lets it (`AllowFPOpFusion = Fast`, src/target/llvm/llvm_instance.cc), and a fused
     multiply-add rounds once where onnxruntime rounds twice.
     """
-    return tir.call_llvm_pure_intrin(
-        value.dtype, "llvm.arithmetic.fence", tir.const(1, "uint32"), value
-    )
+    return intrinsic("llvm.arithmetic.fence", dtype_of(value), value)

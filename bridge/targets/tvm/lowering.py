@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from bridge.errors import (
 from bridge.options import Options
 from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.targets.base import Lowered, LoweredNms, ports
-from bridge.targets.tvm import child, dynamic
+from bridge.targets.tvm import child, dynamic, jobs
 from bridge.targets.tvm.border import border
 
+INSTALL = "pip install 'bridge[tvm]'"
 _ERRORS: Mapping[str, type[BridgeError]] = {
     error.__name__: error for error in (LoweringError, TargetMissingError, UnsupportedModelError)
 }
@@ -31,24 +33,37 @@ _BECAUSE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The process that holds a compiler: `python -m module FOLDER`.
+
+    Attributes:
+        install: what makes an interpreter that has what the module imports.
+    """
+
+    module: str
+    python: Path
+    install: str
+
+
 def lower(static: StaticModel, options: Options, workdir: Path, python: Path) -> Lowered:
     """See `TvmTarget.lower`."""
     if options.tvm_executor not in ("graph", "vm"):
         raise UsageError(f"--tvm-executor {options.tvm_executor}: give graph or vm")
     folder = workdir / "tvm"
     folder.mkdir()
+    worker = Worker("bridge.targets.tvm.worker", python, INSTALL)
     if options.tvm_executor == "vm":
-        return _lower_dynamic(static, options, folder, python)
+        return _lower_dynamic(static, options, folder, worker)
     cut = border(static.model)
-    details = work(_job(options, cut), static.model, folder, python)
+    details = work(_job(options, cut), static.model, folder, worker)
     inputs, outputs = ports(static)
-    types = tensor_types(static.model)
     return Lowered(
         path=folder / "model.so",
         inputs=inputs,
         outputs=outputs,
-        nms=tuple(_lowered(call, types) for call in static_nms.calls(static.model)),
-        assumptions=(_assumption(details),),
+        nms=suppressions(static),
+        assumptions=(assumption(details),),
         border=cut,
         tail=folder / "tail.json" if cut else None,
         network=folder / "network.json" if cut else None,
@@ -56,10 +71,11 @@ def lower(static: StaticModel, options: Options, workdir: Path, python: Path) ->
     )
 
 
-def _lower_dynamic(static: StaticModel, options: Options, folder: Path, python: Path) -> Lowered:
+def _lower_dynamic(static: StaticModel, options: Options, folder: Path, worker: Worker) -> Lowered:
     if static.source is None:
         raise LoweringError("--tvm-executor vm needs the source model, which was not handed over")
-    details = work(_job(options, ()), dynamic.prepared(static.source, options), folder, python)
+    source = dynamic.prepared(static.source, options)
+    details = work(_job(options, ()), source, folder, worker)
     inputs, outputs = ports(static)
     dynamic.note(folder / "model.so", outputs)
     return Lowered(
@@ -67,7 +83,7 @@ def _lower_dynamic(static: StaticModel, options: Options, folder: Path, python: 
         inputs=inputs,
         outputs=outputs,
         nms=(),
-        assumptions=(_assumption(details),),
+        assumptions=(assumption(details),),
         warnings=(
             "built by relay's own importer and kernels for its virtual machine: the library gives "
             "as many rows as there are, and decides as relay does",
@@ -76,7 +92,8 @@ def _lower_dynamic(static: StaticModel, options: Options, folder: Path, python: 
     )
 
 
-def _assumption(details: Mapping[str, Any]) -> str:
+def assumption(details: Mapping[str, Any]) -> str:
+    """What is taken for granted of the processor."""
     return (
         f"it runs on a processor for which the TVM target '{details['target']}' holds; "
         "--tvm-target names another"
@@ -95,7 +112,7 @@ def _job(options: Options, cut: tuple[str, ...]) -> dict[str, Any]:
 
 
 def work(
-    job: Mapping[str, Any], model: onnx.ModelProto, folder: Path, python: Path
+    job: Mapping[str, Any], model: onnx.ModelProto, folder: Path, worker: Worker
 ) -> Mapping[str, Any]:
     """Let a worker process do a job in a folder, and give what it answers.
 
@@ -105,29 +122,31 @@ def work(
         TargetMissingError: it could not import TVM.
     """
     try:
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        (folder / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+        (folder / jobs.JOB).write_text(json.dumps(job), encoding="utf-8")
+        (folder / jobs.MODEL).write_bytes(model.SerializeToString(deterministic=True))
     except OSError as error:
         raise LoweringError(f"the work folder {folder} cannot be written: {error}") from error
     log = folder / "worker.log"
     process = child.start(
-        "bridge.targets.tvm.worker", [str(folder)], folder, python=python, log=log, environment={}
+        worker.module, [str(folder)], folder, python=worker.python, log=log, environment={}
     )
     try:
         process.wait()
     finally:
         child.kill(process)
-    return _result(folder, process, log)
+    return _result(folder, process, log, worker.install)
 
 
-def _result(folder: Path, process: subprocess.Popen[bytes], log: Path) -> Mapping[str, Any]:
+def _result(
+    folder: Path, process: subprocess.Popen[bytes], log: Path, install: str
+) -> Mapping[str, Any]:
     try:
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        result = json.loads((folder / jobs.RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         how = child.obituary(process, log)
         if "No module named" in how:
             raise TargetMissingError(
-                f"the TVM worker could not start: {how}; install with: pip install 'bridge[tvm]'"
+                f"the TVM worker could not start: {how}; install with: {install}"
             ) from None
         raise LoweringError(
             f"the process that builds with TVM {how}; it needs memory and room on the disk"
@@ -136,6 +155,12 @@ def _result(folder: Path, process: subprocess.Popen[bytes], log: Path) -> Mappin
         raise _ERRORS.get(result["error"], LoweringError)(result["message"])
     details: Mapping[str, Any] = result["ok"]
     return details
+
+
+def suppressions(static: StaticModel) -> tuple[LoweredNms, ...]:
+    """How our kernel decides, for every suppression of the model."""
+    types = tensor_types(static.model)
+    return tuple(_lowered(call, types) for call in static_nms.calls(static.model))
 
 
 def _lowered(call: static_nms.StaticNms, types: Mapping[str, TensorType]) -> LoweredNms:

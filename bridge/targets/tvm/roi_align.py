@@ -8,10 +8,12 @@ one, which is not what the operator's text says but what the models are checked 
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
+from tvm import te
 
 from bridge.targets.tvm.heap import cell, int32
 from bridge.targets.tvm.kernel import fence
+from bridge.targets.tvm.node import Node
+from bridge.targets.tvm.tir import builder, tir
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,25 @@ class RoiAlign:
     half_pixel: bool
 
 
+def pooling_of(node: Node) -> RoiAlign:
+    """The attributes of a RoiAlign node.
+
+    Raises:
+        UnsupportedModelError: its features are no float32.
+    """
+    given = node.attributes
+    if node.type().dtype != "float32":
+        raise node.refusal(f"features of type {node.type().dtype}")
+    return RoiAlign(
+        output_height=int(given.get("output_height", 1)),
+        output_width=int(given.get("output_width", 1)),
+        sampling_ratio=int(given.get("sampling_ratio", 0)),
+        spatial_scale=float(given.get("spatial_scale", 1.0)),
+        average=node.text("mode", "avg") == "avg",
+        half_pixel=node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """One axis of a region: where it starts, how long a bin is, how many points a bin has."""
@@ -49,7 +70,7 @@ def roi_align(features: Any, rois: Any, batch: Any, given: RoiAlign) -> Any:
     shape = (regions, channels, given.output_height, given.output_width)
 
     def body(ins: Any, outs: Any) -> Any:
-        ib = tir.ir_builder.create()
+        ib = builder()
         data, boxes, indices, out = (ib.buffer_ptr(buffer) for buffer in (*ins, *outs))
         with ib.for_range(0, regions, name="roi", kind="parallel") as roi:
             image = cell(ib, "int32", "image", tir.Cast("int32", indices[roi]))

@@ -2,41 +2,15 @@
 
     python -m bridge.targets.tvm.runtime ARTIFACT
 
-Standard input brings inputs, standard output takes outputs (`wire`). It ends with its input.
+See `serving` for what it reads and writes.
 """
 
 import json
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from bridge.targets.tvm import wire
-from bridge.targets.tvm.reason import reason
-
-Run = Callable[[dict[str, Any]], list[Any]]
-
-
-def main(path: Path) -> None:
-    """Load an artifact, say its outputs' names, then answer every message."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever TVM prints must not get between the messages.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    try:
-        names, run = _load(path)
-    except Exception as error:
-        _answer(answers, {"error": reason(error)})
-        return
-    _answer(answers, {"outputs": names})
-    while data := _message(sys.stdin.buffer):
-        header, arrays = wire.unpack(data)
-        try:
-            made = run(dict(zip(header["inputs"], arrays, strict=True)))
-        except Exception as error:
-            _answer(answers, {"error": reason(error)})
-        else:
-            _answer(answers, {}, made)
+from bridge.targets.tvm.serving import Run, serve
 
 
 def _load(path: Path) -> tuple[list[str] | None, Run]:
@@ -109,18 +83,5 @@ def _notes(text: str) -> Any:
     return json.loads(text)["metadata"]
 
 
-def _message(stream: BinaryIO) -> bytes:
-    """The next message; empty at the end."""
-    length = stream.read(wire.LENGTH)
-    if len(length) < wire.LENGTH:
-        return b""
-    return stream.read(int.from_bytes(length, "little"))
-
-
-def _answer(stream: BinaryIO, header: dict[str, Any], arrays: list[Any] | None = None) -> None:
-    stream.write(wire.pack(header, arrays or []))
-    stream.flush()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    serve(_load, Path(sys.argv[1]))

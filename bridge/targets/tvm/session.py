@@ -28,6 +28,7 @@ class TvmSession(Session):
         threads: int,
         *,
         python: Path | None = None,
+        runtime: str = "bridge.targets.tvm.runtime",
         seconds: float = _RUN_SECONDS,
     ) -> None:
         elf.check_runs_here(path)
@@ -36,7 +37,7 @@ class TvmSession(Session):
         folder = Path(self._folder.name)
         self._path, self._log = path, folder / "runtime.log"
         self._process: subprocess.Popen[bytes] = child.start(
-            "bridge.targets.tvm.runtime",
+            runtime,
             [str(path.resolve())],
             folder,
             python=child.interpreter(python),

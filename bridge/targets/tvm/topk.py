@@ -7,10 +7,11 @@ the order depends on the sort. ONNX gives NaN no place; here it is behind every 
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
+from tvm import te
 
 from bridge.targets.tvm import heap as order
 from bridge.targets.tvm.heap import cell, int32
+from bridge.targets.tvm.tir import builder, tir
 
 _WORTH_A_THREAD = 16384
 _BLOCK = 64
@@ -41,7 +42,7 @@ def top_k(data: Any, k: int, *, largest: bool) -> list[Any]:
     rows = outer * inner
 
     def body(ins: Any, outs: Any) -> Any:
-        ib = tir.ir_builder.create()
+        ib = builder()
         at = _Buffers(*(ib.buffer_ptr(buffer) for buffer in (*ins, *outs)))
         parallel = rows > 1 and rows * length > _WORTH_A_THREAD
         with ib.for_range(0, rows, name="row", kind="parallel" if parallel else "serial") as row:

@@ -5,7 +5,6 @@ TVM and its LLVM never enter the process that converts: beside TensorFlow or tor
 """
 
 import json
-import logging
 import os
 import sys
 import types
@@ -15,32 +14,12 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from bridge.errors import BridgeError, LoweringError
-
-JOB = "job.json"
-MODEL = "model.onnx"
-RESULT = "result.json"
-
-
-def main(folder: Path) -> None:
-    """Do the job in the folder; every outcome but a crash ends up in `result.json`."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    result: dict[str, Any]
-    try:
-        result = {"ok": _run(folder)}
-    except BridgeError as error:
-        result = {"error": type(error).__name__, "message": str(error)}
-    except MemoryError:
-        message = "the machine has not enough memory to build it"
-        result = {"error": LoweringError.__name__, "message": message}
-    # Written whole or not at all: who waits takes an unfinished file for a crash.
-    part = folder / f"{RESULT}.part"
-    part.write_text(json.dumps(result), encoding="utf-8")
-    part.replace(folder / RESULT)
+from bridge.targets.tvm import jobs
+from bridge.targets.tvm.jobs import answer
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    job = json.loads((folder / jobs.JOB).read_text(encoding="utf-8"))
     # Without this, every build asks a server for tuned schedules.
     os.environ["TOPHUB_LOCATION"] = "NONE"
     give_back_onnx_mapping()
@@ -52,7 +31,7 @@ def _run(folder: Path) -> dict[str, Any]:
         disabled_passes=tuple(job["disabled_passes"]),
         cc=job["cc"],
     )
-    model = onnx.load(folder / MODEL)
+    model = onnx.load(folder / jobs.MODEL)
     if job["executor"] == "vm":
         return vm.build(model, settings, folder)
     return build.build(model, tuple(job["border"]), settings, folder)
@@ -77,4 +56,4 @@ def give_back_onnx_mapping() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    answer(_run, Path(sys.argv[1]))

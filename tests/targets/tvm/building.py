@@ -17,7 +17,7 @@ from bridge import static_nms
 from bridge.options import Options
 from bridge.static_model import StaticModel
 from bridge.static_nms import StaticNms
-from bridge.targets.base import Lowered
+from bridge.targets.base import Lowered, Target
 from bridge.targets.tvm import TVM
 
 Array = NDArray[Any]
@@ -93,15 +93,17 @@ def judge(model: onnx.ModelProto) -> Callable[[Mapping[str, Array]], dict[str, A
 
 
 @contextmanager
-def lowered(model: onnx.ModelProto, options: Options | None = None) -> Iterator[Lowered]:
+def lowered(
+    model: onnx.ModelProto, options: Options | None = None, target: Target = TVM
+) -> Iterator[Lowered]:
     """The model built for TVM, in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield TVM.lower(static(model), options or Options(), Path(folder))
+        yield target.lower(static(model), options or Options(), Path(folder))
 
 
-def build(model: onnx.ModelProto, options: Options | None = None) -> None:
+def build(model: onnx.ModelProto, options: Options | None = None, target: Target = TVM) -> None:
     """Build the model and throw the result away: for what must not come to that."""
-    with lowered(model, options):
+    with lowered(model, options, target):
         pass
 
 

@@ -25,7 +25,7 @@ FAMILIES = (
 )
 
 
-def _wrong(single: Single, expected: Array, found: Array) -> str | None:
+def what_is_wrong(single: Single, expected: Array, found: Array) -> str | None:
     """What is wrong with an output; None where it is equal, or as close as the operator may be."""
     if expected.dtype != found.dtype or expected.shape != found.shape:
         return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
@@ -53,7 +53,7 @@ def test_every_operator_equals_onnxruntime(family: Callable[[], list[Single]]) -
         for single in singles
         for index in range(single.outputs)
         if (name := f"{single.name}.out{index}")
-        and (problem := _wrong(single, expected[name], found[name]))
+        and (problem := what_is_wrong(single, expected[name], found[name]))
     }
     assert not wrong
 

@@ -44,15 +44,15 @@ with tvm.transform.PassContext(opt_level=3, config={"tir.disable_cse_tir": True}
 """
 
 
-def _source(name: str) -> Path:
+def source_of(name: str) -> Path:
     folder = "cases" if name.startswith("case_") else "exports"
     return SHARED / folder / f"{name}.onnx"
 
 
-def _options(name: str) -> Options:
+def options_of(name: str) -> Options:
     """Free sizes as in the inputs that are stored beside the model."""
-    model = load(_source(name)).model
-    with np.load(_source(name).with_suffix(".npz")) as data:
+    model = load(source_of(name)).model
+    with np.load(source_of(name).with_suffix(".npz")) as data:
         prefix = "s0_in_" if "n_sets" in data.files else "in"
         shapes = {
             value.name: data[f"{prefix}{position}"].shape
@@ -63,10 +63,10 @@ def _options(name: str) -> Options:
     return Options(input_shapes=shapes)
 
 
-def _inputs(name: str, folder: Path) -> Path | None:
+def golden_inputs(name: str, folder: Path) -> Path | None:
     """The stored inputs by name, for the golden check."""
-    model = load(_source(name)).model
-    with np.load(_source(name).with_suffix(".npz")) as data:
+    model = load(source_of(name)).model
+    with np.load(source_of(name).with_suffix(".npz")) as data:
         if "n_sets" in data.files:
             return None
         named = {v.name: data[f"in{i}"] for i, v in enumerate(model.graph.input)}
@@ -78,7 +78,7 @@ def _inputs(name: str, folder: Path) -> Path | None:
 def test_the_program_of_the_complaint_fails_in_relay_and_succeeds_here(tmp_path: Path) -> None:
     """A YOLOv5 with torchvision's batched_nms, whose export tests for no boxes with an `If`."""
     plain = subprocess.run(
-        [sys.executable, "-c", PLAIN, str(_source(COMPLAINT))],
+        [sys.executable, "-c", PLAIN, str(source_of(COMPLAINT))],
         capture_output=True,
         text=True,
         check=False,
@@ -86,10 +86,10 @@ def test_the_program_of_the_complaint_fails_in_relay_and_succeeds_here(tmp_path:
     assert plain.returncode != 0
     assert "if is not supported" in plain.stderr
     output = tmp_path / "yolo5.so"
-    checks = Checks(inputs=_inputs(COMPLAINT, tmp_path))
-    result = convert(_source(COMPLAINT), "tvm", output, checks=checks)
+    checks = Checks(inputs=golden_inputs(COMPLAINT, tmp_path))
+    result = convert(source_of(COMPLAINT), "tvm", output, checks=checks)
     result.check()
-    with np.load(_source(COMPLAINT).with_suffix(".npz")) as data, bridge.load(output) as detector:
+    with np.load(source_of(COMPLAINT).with_suffix(".npz")) as data, bridge.load(output) as detector:
         assert _close(detector(images=data["in0"])["dets"], data["out0"], 2e-3)
 
 
@@ -99,7 +99,7 @@ def _close(found: Array, expected: Array, tolerance: float) -> bool:
 
 
 def _golden_sets(name: str) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-    with np.load(_source(name).with_suffix(".npz")) as data:
+    with np.load(source_of(name).with_suffix(".npz")) as data:
         return [
             (
                 {str(n): data[f"s{k}_in_{i}"] for i, n in enumerate(data["input_names"])},
@@ -111,8 +111,8 @@ def _golden_sets(name: str) -> list[tuple[dict[str, Array], dict[str, Array]]]:
 
 def _check_case(name: str, folder: Path) -> None:
     output = folder / "case.so"
-    convert(_source(name), "tvm", output, _options(name)).check()
-    with np.load(_source(name).with_suffix(".npz")) as data:
+    convert(source_of(name), "tvm", output, options_of(name)).check()
+    with np.load(source_of(name).with_suffix(".npz")) as data:
         unordered = str(data["compare"]) == "unordered"
     with artifact.load(output) as detector:
         for feeds, golden in _golden_sets(name):
@@ -141,13 +141,13 @@ def test_every_case_gives_its_golden_on_every_set(name: str, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXPORTS if name != COMPLAINT])
 def test_every_export_equals_onnxruntime(name: str, tmp_path: Path) -> None:
-    checks = Checks(inputs=_inputs(name, tmp_path))
-    convert(_source(name), "tvm", tmp_path / "model.so", _options(name), checks=checks).check()
+    checks = Checks(inputs=golden_inputs(name, tmp_path))
+    convert(source_of(name), "tvm", tmp_path / "model.so", options_of(name), checks=checks).check()
 
 
 def test_the_foreign_plug_in_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="EfficientNMS_TRT"):
-        convert(_source(FOREIGN), "tvm", tmp_path / "model.so")
+        convert(source_of(FOREIGN), "tvm", tmp_path / "model.so")
     assert not list(tmp_path.iterdir())
 
 
@@ -174,8 +174,8 @@ def test_the_virtual_machine_runs_what_users_run_today(tmp_path: Path) -> None:
     """The same source, dynamic, by relay's importer and kernels; its session pads the rows."""
     output = tmp_path / "vm.so"
     options = Options(tvm_executor="vm")
-    result = convert(_source(COMPLAINT), "tvm", output, options)
+    result = convert(source_of(COMPLAINT), "tvm", output, options)
     result.check()
     assert result.manifest.details["executor"] == "vm"
-    with np.load(_source(COMPLAINT).with_suffix(".npz")) as data, bridge.load(output) as detector:
+    with np.load(source_of(COMPLAINT).with_suffix(".npz")) as data, bridge.load(output) as detector:
         assert _close(detector(images=data["in0"])["dets"], data["out0"], 2e-3)

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from bridge import surgery
 from bridge.options import Options
 from bridge.static_nms import StaticNms
+from bridge.targets.base import Target
 from bridge.targets.tvm import TVM
 from bridge.verify.suppression import SuppressionCase, cases
 from tests.targets.tvm.building import Array, judge, lowered, merged, nms_model
@@ -80,20 +81,26 @@ EVERY_RULE = [
 
 
 def test_it_decides_as_onnxruntime_does_on_every_generated_set() -> None:
-    _hold(EVERY_RULE, seeds=(1, 2), threads=(1,))
+    hold(EVERY_RULE, seeds=(1, 2), threads=(1,))
 
 
 def test_threads_change_nothing() -> None:
     # More scores than the kernel runs on one thread.
-    _hold([Setting(2, 21, 900, 0.5, 0.3, 20)], seeds=(3,), threads=(1, 2, 4))
+    hold([Setting(2, 21, 900, 0.5, 0.3, 20)], seeds=(3,), threads=(1, 2, 4))
 
 
-def _hold(settings: Sequence[Setting], seeds: Sequence[int], threads: Sequence[int]) -> None:
+def hold(
+    settings: Sequence[Setting],
+    seeds: Sequence[int],
+    threads: Sequence[int],
+    target: Target = TVM,
+) -> None:
+    """Compare every set of every setting with onnxruntime, on every number of threads."""
     models = [setting.model(index) for index, setting in enumerate(settings)]
     judges = [judge(model) for model in models]
     compared, wrong = 0, []
-    with lowered(merged(models)) as made, ExitStack() as stack:
-        sessions = [stack.enter_context(TVM.open(made.path, threads=n)) for n in threads]
+    with lowered(merged(models), target=target) as made, ExitStack() as stack:
+        sessions = [stack.enter_context(target.open(made.path, threads=n)) for n in threads]
         for chosen in _turns(settings, seeds):
             feeds = {
                 f"m{index}_{name}": array

@@ -7,7 +7,7 @@ divide. Here every type is known before a converter is called and checked after 
 """
 
 from bridge.targets.tvm.converters import detection, elementwise, indexing, network, resize
-from bridge.targets.tvm.converters.node import Converter, Node, Operand
+from bridge.targets.tvm.converters.node import Converter
 
 CONVERTERS: dict[str, Converter] = {
     **elementwise.CONVERTERS,
@@ -17,4 +17,4 @@ CONVERTERS: dict[str, Converter] = {
     **detection.CONVERTERS,
 }
 
-__all__ = ["CONVERTERS", "Converter", "Node", "Operand"]
+__all__ = ["CONVERTERS", "Converter"]

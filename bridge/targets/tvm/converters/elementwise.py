@@ -12,7 +12,8 @@ import numpy as np
 from tvm import relay
 
 from bridge.static_model import TensorType
-from bridge.targets.tvm.converters.node import Converter, Node, constant, is_float, scalar
+from bridge.targets.tvm.converters.node import Converter, constant, is_float, scalar
+from bridge.targets.tvm.node import Node
 from bridge.targets.tvm.operators import is_nan, rint, rounded
 
 

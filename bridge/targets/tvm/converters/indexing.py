@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from tvm import relay
 
-from bridge.targets.tvm.converters.node import Converter, Node, constant, is_float, scalar
+from bridge.targets.tvm.converters.node import Converter, constant, is_float, scalar
+from bridge.targets.tvm.node import Node
 from bridge.targets.tvm.operators import rounded, topk
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from tvm import relay
 
-from bridge.targets.tvm.converters.node import Converter, Node, constant, scalar
+from bridge.targets.tvm.converters.node import Converter, constant, scalar
+from bridge.targets.tvm.node import Node
 
 _LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 _CONVOLUTIONS = {1: relay.nn.conv1d, 2: relay.nn.conv2d, 3: relay.nn.conv3d}
