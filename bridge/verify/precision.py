@@ -16,6 +16,8 @@ from bridge.errors import TargetMissingError, UsageError
 _AT_50 = 0
 """The first of the thresholds 0.50, 0.55, ... 0.95."""
 
+_DIGITS = 12
+
 OPTION = "--ground-truth"
 
 
@@ -104,7 +106,8 @@ def average_precision(truth: Sequence[Picture], found: Sequence[Picture]) -> Ave
 
 def _mean(precision: NDArray[np.floating]) -> float:
     there = precision[precision > -1]
-    return float(there.mean()) if there.size else 0.0
+    # A mean of ones is one: pycocotools divides by a little more than the number of detections.
+    return round(float(there.mean()), _DIGITS) if there.size else 0.0
 
 
 def _wanted(image: int, picture: Picture) -> list[dict[str, object]]:
