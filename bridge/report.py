@@ -107,7 +107,7 @@ def agreement_lines(told: Agreement) -> Iterator[str]:
     """What a quantised file finds, in sentences."""
     overlap = "" if told.mean_iou is None else f"; mean IoU {told.mean_iou:.3f}"
     yield (
-        f"quantised  {told.matched} of {told.found} detections of the float model matched on "
+        f"quantised  {told.matched} of {told.found} detections of the source matched on "
         f"{told.judged_on}, {told.lost} lost, {told.extra} extra{overlap}, worst score "
         f"{told.worst_score:.3g}"
     )

@@ -126,7 +126,7 @@ class Agreement:
             return ()
         return (
             f"no --max-ap-drop: {self.matched} of {self.found} detections of "
-            f"the float model matched, {self.extra} extra on {self.judged_on}; nothing was held to "
+            f"the source matched, {self.extra} extra on {self.judged_on}; nothing was held to "
             "a limit",
         )
 
@@ -221,7 +221,7 @@ def _counting(seen: Sequence[Found]) -> tuple[list[Found], str, tuple[str, ...]]
     words = [f"{photos} photos ({way})"] if photos else []
     words += [f"{arrays} sets of arrays"] if arrays else []
     note = (
-        f"photos were fed as {way}, of {', '.join(by_way)} the way in which the float model "
+        f"photos were fed as {way}, of {', '.join(by_way)} the way in which the source "
         "detects most; --mean, --std and --normalize say how it is"
     )
     return counting, " and ".join(words), (note,) if len(by_way) > 1 else ()
@@ -253,7 +253,7 @@ def _measured(run: Sequence[Found], limit: float | None, fit: "_Fit | None") -> 
             made, truth=words, source_ap=fit.source_ap, ap=average_precision(truth, file).mean
         )
     ap = average_precision(*_own(run)).mean
-    return replace(made, truth="the float model's own detections", source_ap=1.0, ap=ap)
+    return replace(made, truth="the source's own detections", source_ap=1.0, ap=ap)
 
 
 def apart(one: Found, rows: NDArray[np.int64]) -> tuple[float, float]:
@@ -287,7 +287,7 @@ def _problems(one: Agreement) -> Iterator[str]:
             )
     elif one.matched < LEAST_MATCHED * (one.found + one.extra) and one.found:
         yield (
-            f"{one.matched} of {one.found} detections of the float model matched on "
+            f"{one.matched} of {one.found} detections of the source matched on "
             f"{one.judged_on}, {one.extra} extra: both find less than half of what either finds, "
             "which is another detector"
         )
@@ -370,7 +370,7 @@ def _fitted(
     ap = _source_ap(best, photos)
     if ap < _LEAST_AP:
         raise UsageError(
-            f"{OPTION} {truth.path}: the float model itself has an average precision of {ap:.4f} "
+            f"{OPTION} {truth.path}: the source itself has an average precision of {ap:.4f} "
             f"on {len(photos)} photos, so this is not what it was made for, or it is fed or "
             "numbered otherwise: classes are numbered as categories come by id (--labels names "
             "them), boxes are x, y, width, height in pixels of the photo, and --mean, --std, "
