@@ -32,13 +32,12 @@ import typer
 from onnx import parser
 
 from bridge import model as models
-from bridge import static_nms, surgery
+from bridge import surgery
 from bridge.options import Options
 from bridge.pytorch import Exporter
-from bridge.static_model import StaticModel, tensor_types
 from bridge.targets.base import Array
 from bridge.targets.table import find
-from bridge.targets.tvm.border import border
+from bridge.targets.tvm.border import border, network_of
 from scripts import export_torchvision
 from scripts.bench_surgery import HEADS, SSDLITE, per_class_head
 from scripts.bench_tflite import _DETECTOR, SHARED, candidates
@@ -183,31 +182,6 @@ def tail_table() -> str:
     return "\n".join(lines)
 
 
-def network_of(static: StaticModel) -> onnx.ModelProto:
-    """What stands before the border, its tensors the outputs."""
-    types, graph = tensor_types(static.model), onnx.GraphProto()
-    graph.CopyFrom(static.model.graph)
-    inputs = {value.name for value in graph.input}
-    needed = {name for name in border(static.model) if name not in inputs}
-    del graph.output[:]
-    for name in border(static.model):
-        if name in needed:
-            kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(types[name].dtype))
-            graph.output.append(onnx.helper.make_tensor_value_info(name, kind, types[name].shape))
-    kept = []
-    for node in reversed(list(graph.node)):
-        if needed & set(node.output):
-            kept.append(node)
-            needed |= set(node.input)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-    return onnx.helper.make_model(
-        graph,
-        opset_imports=[onnx.helper.make_opsetid("", static_nms.OPSET)],
-        ir_version=static_nms.IR_VERSION,
-    )
-
-
 def large(path: Path) -> str:
     """The network and the conversion of a full-size detector, against relay's own."""
     source = models.load(path).model
@@ -219,7 +193,7 @@ def large(path: Path) -> str:
             lambda: lowering.append(find("tvm").lower(static, Options(), folder))
         )
         (lowered,) = lowering
-        network, _ = stock(network_of(static), folder, "network")
+        network, _ = stock(network_of(static.model, border(static.model)), folder, "network")
         _, steps = stock(static.model, folder, "whole")
         feeds = models.seeded_inputs(source, seed=3)[0]
         libraries = {

@@ -82,7 +82,8 @@ def test_import_starts_no_backend() -> None:
     names = [
         ".".join(("bridge", *path.relative_to(PACKAGE).with_suffix("").parts))
         for path in _modules()
-        if not {"tflite", "tvm", "tvm_relax", "pytorch"} & set(path.parts) and path.name != "__init__.py"
+        if not {"tflite", "tvm", "tvm_relax", "pytorch"} & set(path.parts)
+        and path.name != "__init__.py"
     ]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"

@@ -1,6 +1,7 @@
 """The library where it is deployed: from C++ with the runtime alone, and on another processor."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,43 @@ def test_a_library_for_another_processor_says_so(
     assert elf.machine(made.path) == "aarch64"
     with pytest.raises(Exception, match=r"for aarch64.*--no-verify"):
         TVM.open(made.path)
+
+
+@pytest.fixture(scope="module")
+def cross_compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The case as the command line converts it for aarch64."""
+    folder = tmp_path_factory.mktemp("cross")
+    case = SHARED / "cases" / "case_two_stage_nms.onnx"
+    done = _bridge(case, folder / "detector.so", "--no-verify")
+    assert done.returncode == 0, done.stderr
+    return folder / "detector.so"
+
+
+def _bridge(source: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bridge.run", str(source), "--to", "tvm", "-o", str(output)]
+    target = ["--tvm-target", str(ARM.tvm_target), "--cc", str(ARM.tvm_cc)]
+    return subprocess.run(
+        [*command, *target, *options], capture_output=True, text=True, check=False
+    )
+
+
+@needs_shared
+@needs_cross_compiler
+def test_the_command_line_converts_for_another_processor(cross_compiled: Path) -> None:
+    manifest = json.loads(cross_compiled.with_name("detector.so.json").read_text())
+    assert elf.machine(cross_compiled) == "aarch64"
+    assert "aarch64-linux-gnu" in manifest["tvm"]["target"]
+    assert manifest["verdict"] == "unverified"
+
+
+@needs_shared
+@needs_cross_compiler
+def test_what_cannot_be_checked_here_is_not_kept(tmp_path: Path) -> None:
+    case = SHARED / "cases" / "case_two_stage_nms.onnx"
+    done = _bridge(case, tmp_path / "detector.so")
+    assert done.returncode == 6
+    assert "--no-verify" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 SPAN = """#pragma once

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -272,14 +272,18 @@ def test_another_interpreter_needs_no_bridge_of_its_own(tmp_path: Path) -> None:
         assert _same(judge(_reference())(_image()), session.run(_image()))
 
 
-def _convert(tmp_path: Path, preexec_fn: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def _convert(
+    tmp_path: Path,
+    preexec_fn: Callable[[], None] | None = None,
+    options: Sequence[str] = (),
+) -> subprocess.Popen[str]:
     """`bridge.run` on the detector in a process of its own, with its own temporary folder."""
     (tmp_path / "out").mkdir()
     (tmp_path / "scratch").mkdir()
     onnx.save(_reference(), tmp_path / "detector.onnx")
     command = [sys.executable, "-m", "bridge.run", str(tmp_path / "detector.onnx"), "--to", "tvm"]
     return subprocess.Popen(
-        [*command, "-o", str(tmp_path / "out" / "detector.so"), "--no-verify"],
+        [*command, "-o", str(tmp_path / "out" / "detector.so"), "--no-verify", *options],
         env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -321,5 +325,25 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 6
     assert "disk" in said
+    assert not list((tmp_path / "out").iterdir())
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tvm-target", "cuda"], "only LLVM targets can be built"),
+        (["--tvm-target", "llvm -mcpu=native -nonsense"], "does not know the target"),
+        (["--cc", "false"], "cannot be written"),
+    ],
+)
+def test_what_relay_or_the_linker_refuses_leaves_nothing_behind(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    process = _convert(tmp_path, options=options)
+    _, message = process.communicate(timeout=300)
+    assert process.returncode == 6
+    assert said in " ".join(message.split())
+    assert "Traceback" not in message
     assert not list((tmp_path / "out").iterdir())
     assert not list((tmp_path / "scratch").iterdir())
