@@ -17,7 +17,15 @@ from PIL import Image
 from bridge.completion import Completion, completed
 from bridge.heads import HeadOptions
 from bridge.model import load
-from bridge.options import BoxUnits, NmsForm, Normalization, Options, Outputs
+from bridge.options import (
+    BoxUnits,
+    NmsForm,
+    Normalization,
+    Options,
+    Outputs,
+    Quantization,
+    Quantize,
+)
 from bridge.pipeline import Checks, convert
 from bridge.preprocess import ChannelOrder, InputDtype, InputLayout, PreprocessOptions
 from tests.clients.environment import FOLDER, PYTHON, lines_of, needs_clients
@@ -184,6 +192,16 @@ def test_a_float_input_is_normalised_as_the_metadata_say(tmp_path: Path) -> None
     assert inside_found.labels == outside_found.labels == ["face"] * 6
     np.testing.assert_array_equal(inside_found.boxes, outside_found.boxes)
     np.testing.assert_allclose(inside_found.scores, outside_found.scores, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("narrow", [Quantize.WEIGHTS, Quantize.FP16])
+def test_a_narrow_network_finds_the_same_faces(narrow: Quantize, form: str, tmp_path: Path) -> None:
+    options = replace(FORMS[form], quantization=Quantization(narrow))
+    case = CASES["ultraface-rfb"]
+    labels = _mediapipe(_converted(case, options, tmp_path), COLLAGE).labels
+    assert {label: labels.count(label) for label in labels} == case.found
 
 
 @pytest.mark.slow
