@@ -47,7 +47,8 @@ class Network:
         sizes: the number of elements of each.
         layers: its operators, in order.
         grids: of the tensors that were quantised in the model, by their name in the flatbuffer;
-            the content is float32 all the same.
+            the content is float32 all the same, and without that rounding. None: it was not
+            quantised, or rounds as onnxruntime does.
     """
 
     content: bytes
@@ -55,7 +56,7 @@ class Network:
     border: tuple[str, ...]
     sizes: tuple[int, ...]
     layers: tuple[Layer, ...]
-    grids: Mapping[str, Grid] = field(default_factory=dict)
+    grids: Mapping[str, Grid] | None = None
 
 
 def convert(
@@ -92,7 +93,7 @@ def convert(
     copied = {copy.names[name]: grid for name, grid in on_grid.items() if name in copy.names}
     known = tensors(content, copy.model.graph.node)
     found = {name: copied[tensor] for name, tensor in known.items() if tensor in copied}
-    return Network(content, copy.inputs, border, sizes, operators, found)
+    return Network(content, copy.inputs, border, sizes, operators, found if integers else None)
 
 
 # The copy

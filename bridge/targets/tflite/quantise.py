@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bridge.errors import TargetMissingError, UsageError
+from bridge.errors import LoweringError, TargetMissingError, UsageError
 from bridge.options import Quantization, Quantize
 from bridge.targets.tflite import quantise_ranges
 from bridge.targets.tflite.layers import Layer, activation_types, weights_types
 from bridge.targets.tflite.network import Network
+from bridge.targets.tflite.qdq import Grid
 from bridge.targets.tflite.quantise_choice import (
     closed,
     last_weights,
@@ -76,8 +77,8 @@ def quantise(
         UsageError: a pattern of `keep_float` fits no node.
         LoweringError: ai-edge-quantizer refuses the network.
     """
-    if network.grids:
-        return _on_own_grids(network, asked)
+    if network.grids is not None:
+        return _on_own_grids(network, network.grids, asked)
     if asked.form is Quantize.NONE:
         return Quantised(network)
     kept = dict.fromkeys(kept_float(network, asked.keep_float), ASKED)
@@ -89,12 +90,13 @@ def quantise(
     return _told(network, asked.form.value, content, stay, more)
 
 
-def _on_own_grids(network: Network, asked: Quantization) -> Quantised:
+def _on_own_grids(network: Network, known: Mapping[str, Grid], asked: Quantization) -> Quantised:
     """Kernels in int8 where the model has 8-bit tensors, with the codes that it has.
 
     Raises:
         UsageError: it is to be quantised once more.
         TargetMissingError: ai-edge-quantizer is not here.
+        LoweringError: no layer lies between 8-bit tensors as onnx2tf wrote the network.
     """
     if asked.form is not Quantize.NONE:
         raise UsageError(
@@ -106,9 +108,14 @@ def _on_own_grids(network: Network, asked: Quantization) -> Quantised:
             f"the model is quantised (QuantizeLinear), and integer kernels for it need a second "
             f"environment: {told}; or give --qdq float for the same values in float32 arithmetic"
         )
-    grids = spread(network.layers, network.grids)
+    grids = spread(network.layers, known)
     stay = dict.fromkeys(closed(network.layers, ()).union(_without(network.layers, grids)), NO_GRID)
     narrow = [layer for place, layer in enumerate(network.layers) if place not in stay]
+    if not any(layer.weighted for layer in narrow):
+        raise LoweringError(
+            "the model is quantised (QuantizeLinear), and onnx2tf left no layer of it between "
+            "8-bit tensors; give --qdq float for the same values in float32 arithmetic"
+        )
     quantizer = Quantizer(network.content, grids, interpreter(asked.python))
     content, again = with_codes(next(iter(quantizer.variants([narrow]))), network.content)
     weighted = [layer.name for layer in network.layers if layer.weighted]

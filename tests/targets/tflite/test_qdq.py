@@ -11,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bridge.errors import TargetMissingError, UnsupportedModelError, UsageError
+from bridge.errors import LoweringError, TargetMissingError, UnsupportedModelError, UsageError
 from bridge.options import Options, Qdq, Quantization, Quantize
 from bridge.pipeline import Checks, convert
-from bridge.static_model import StaticModel
+from bridge.static_model import StaticModel, tensor_types
 from bridge.targets.base import Array, Lowered
 from bridge.targets.tflite import TFLITE, qdq, quantise_process, schema
+from bridge.targets.tflite.cut import cut
+from bridge.targets.tflite.network import convert as convert_network
+from bridge.targets.tflite.quantise import quantise as quantise_network
 from bridge.targets.tflite.quantise_codes import common_steps
 from examples.shapes.scenes import draw_scene, network_input
 from tests.targets.tflite.emitting import onnxruntime_outputs
-from tests.targets.tflite.quantising import SHAPE, floats, layers, outputs, static
+from tests.targets.tflite.quantising import NETWORK, SHAPE, floats, layers, outputs, static
 
 MISSING = quantise_process.missing(None)
 needs_quantizer = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -322,6 +325,16 @@ def test_quantising_it_once_more_is_refused(tmp_path: Path) -> None:
         lower(quantised(), tmp_path, options)
     lowered = lower(quantised(), tmp_path, replace(options, qdq=Qdq.FLOAT))
     assert lowered.quantised
+
+
+@needs_quantizer
+def test_a_network_without_a_layer_on_grids_is_refused() -> None:
+    model = static(NETWORK).model
+    parts, types = cut(model), tensor_types(model)
+    network = convert_network(parts, model, types, frozenset())
+    assert network.grids is None
+    with pytest.raises(LoweringError, match=r"no layer.*--qdq float"):
+        quantise_network(replace(network, grids={}), Quantization(), ())
 
 
 def test_without_the_second_environment_it_is_told_what_to_do(tmp_path: Path) -> None:
