@@ -72,7 +72,7 @@ def cut(model: onnx.ModelProto) -> Cut:
 
     Raises:
         UnsupportedModelError: an operator that only the network can hold stands behind the border,
-            or takes something else than float32.
+            or takes something else than float32; or the network holds a scatter.
     """
     graph = _Graph.of(model)
     tail = graph.behind_border()
@@ -84,6 +84,7 @@ def cut(model: onnx.ModelProto) -> Cut:
         tail |= set(network)
     tail |= graph.needed_again(tail, head)
     network = [i for i in network if i not in tail]
+    graph.refuse_scatter(network)
     return graph.assemble(head, network, tail)
 
 
@@ -255,6 +256,23 @@ class _Graph:
             "only; export the model in float32 (quantised models with QuantizeLinear and "
             "DequantizeLinear around float operators)"
         )
+
+    def refuse_scatter(self, network: Collection[int]) -> None:
+        """A scatter between operators of the network would be left to onnx2tf.
+
+        What it makes of one gave other numbers in LiteRT from the second run of a session on.
+
+        Raises:
+            UnsupportedModelError: the network holds one.
+        """
+        for i in sorted(network):
+            node = self.nodes[i]
+            if node.op_type.startswith("Scatter"):
+                raise UnsupportedModelError(
+                    f"{node.op_type} (domain {node.domain or 'ai.onnx'}, node '{node.name}') stands "
+                    "between operators of the network, where TFLite has no exact lowering for it; "
+                    "write that assignment as Concat or Where, or convert to onnx or tvm"
+                )
 
     def before_network(self, tail: Collection[int]) -> set[int]:
         """Integer work in front of the network, and all that it depends on."""

@@ -133,6 +133,13 @@ REFUSED = {
         "v, i = TopK(a, five) y = Conv<pads=[1,1,1,1]>(v, w3) }",
         r"Conv \(domain ai.onnx, node 'y'\) stands behind TopK 'v'",
     ),
+    "a scatter between operators of the network": (
+        "(float[1,3,8,8] x, float[1,3,1,8] u) => (float[1,4,8,8] y) "
+        "<int64[1,3,1,8] at = {0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7}> "
+        "{ a = Conv<pads=[1,1,1,1]>(x, w3) b = ScatterElements<axis=2>(a, at, u) "
+        "y = Conv<pads=[1,1,1,1]>(b, w) }",
+        r"ScatterElements \(domain ai.onnx, node 'b'\) stands between operators of the network",
+    ),
     "an integer network": (
         "(uint8[1,3,8,8] x, uint8[4,3,3,3] k) => (int32[1,4,6,6] y) { y = ConvInteger(x, k) }",
         r"ConvInteger \(domain ai.onnx, node 'y'\) works on int32, uint8",
