@@ -268,10 +268,11 @@ class _Graph:
         for i in sorted(network):
             node = self.nodes[i]
             if node.op_type.startswith("Scatter"):
+                where = f"{node.op_type} (domain {node.domain or 'ai.onnx'}, node '{node.name}')"
                 raise UnsupportedModelError(
-                    f"{node.op_type} (domain {node.domain or 'ai.onnx'}, node '{node.name}') stands "
-                    "between operators of the network, where TFLite has no exact lowering for it; "
-                    "write that assignment as Concat or Where, or convert to onnx or tvm"
+                    f"{where} stands between operators of the network, where it has no exact "
+                    "TFLite lowering; write that assignment as Concat or Where, or convert to "
+                    "onnx or tvm"
                 )
 
     def before_network(self, tail: Collection[int]) -> set[int]:
