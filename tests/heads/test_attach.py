@@ -1,5 +1,6 @@
 """`python -m bridge.attach`: the command line, from file to file."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
+from bridge.attach import attach as attach_command
+from bridge.run import run as run_command
 from tests.heads.models import CASES, PHOTOS, photo, resized, runner
 from tests.heads.networks import Raw, network
 from tests.shared import SHARED, needs_shared
@@ -75,3 +78,13 @@ def test_the_source_is_not_overwritten(tmp_path: Path) -> None:
     done = attach(model, "-o", model, "--head", "boxes")
     assert done.returncode == 2
     assert "is the source file" in done.stderr
+
+
+def test_attaching_takes_what_converting_takes() -> None:
+    options = {"head", "head_option", "score_threshold", "iou_threshold", "max_detections"}
+    options |= {"class_agnostic", "pre_nms_top_k", "input_dtype", "mean", "std", "channel_order"}
+    attaching, converting = (
+        inspect.signature(command).parameters for command in (attach_command, run_command)
+    )
+    assert options | {"input_layout"} <= set(attaching)
+    assert set(attaching) <= set(converting)

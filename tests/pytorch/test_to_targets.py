@@ -9,6 +9,8 @@ from bridge.export import export
 from bridge.pytorch import Exporter, Input
 from bridge.targets.table import find
 from bridge.verify import Verdict
+from scripts.export_torchvision import DETECTORS
+from tests.surgery.test_torchvision import exported
 
 MODELS = "tests.pytorch.models"
 PROGRAMS = [
@@ -35,3 +37,24 @@ def test_a_program_becomes_an_artifact(
     assert result.comparison is not None
     assert result.comparison.verdict is Verdict.MATCH
     assert result.comparison.detections > 0
+
+
+FULL_SIZE = [
+    # The fourth is tests/targets/tvm/test_exports.py's.
+    (Exporter.TORCHSCRIPT, "tflite"),
+    (Exporter.DYNAMO, "tflite"),
+    (Exporter.DYNAMO, "tvm"),
+]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("exporter", "target"), FULL_SIZE)
+def test_a_detector_of_full_size_becomes_an_artifact(
+    tmp_path: Path, exporter: Exporter, target: str
+) -> None:
+    (detector,) = (one for one in DETECTORS if one.name.startswith("ssdlite320"))
+    source = exported(detector, exporter)
+    result = bridge.convert(source, target, tmp_path / f"model{find(target).suffix}")
+    result.check()
+    assert result.comparison is not None
+    assert result.comparison.detections > 100

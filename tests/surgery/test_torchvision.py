@@ -41,7 +41,7 @@ def _cases() -> Iterator[object]:
             yield pytest.param(detector, exporter, id=name, marks=skipped)
 
 
-def _export(detector: Detector, exporter: Exporter) -> Path:
+def exported(detector: Detector, exporter: Exporter) -> Path:
     """The export in the cache; made in a process of its own, which gives torch's memory back."""
     path = detector.file(CACHE, exporter)
     if not path.exists():
@@ -69,7 +69,7 @@ def _pictures(size: int) -> dict[str, NDArray[np.float32]]:
 
 @pytest.mark.parametrize(("detector", "exporter"), _cases())
 def test_the_static_model_equals_the_export(detector: Detector, exporter: Exporter) -> None:
-    source = load(_export(detector, exporter))
+    source = load(exported(detector, exporter))
     static = surgery.run(source.model, Options()).static
     _assert_static(static)
     judge = session_of(source.model.SerializeToString())
