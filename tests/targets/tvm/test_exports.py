@@ -173,9 +173,14 @@ def test_a_full_size_detector_equals_onnxruntime(tmp_path: Path) -> None:
 def test_the_virtual_machine_runs_what_users_run_today(tmp_path: Path) -> None:
     """The same source, dynamic, by relay's importer and kernels; its session pads the rows."""
     output = tmp_path / "vm.so"
-    options = Options(tvm_executor="vm")
-    result = convert(source_of(COMPLAINT), "tvm", output, options)
-    result.check()
-    assert result.manifest.details["executor"] == "vm"
+    command = [sys.executable, "-m", "bridge.run", str(source_of(COMPLAINT)), "--to", "tvm"]
+    done = subprocess.run(
+        [*command, "--tvm-executor", "vm", "-o", str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert artifact.read_manifest(output).details["executor"] == "vm"
     with np.load(source_of(COMPLAINT).with_suffix(".npz")) as data, bridge.load(output) as detector:
         assert _close(detector(images=data["in0"])["dets"], data["out0"], 2e-3)
