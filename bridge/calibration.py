@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from bridge.errors import UsageError
-from bridge.model import Source
+from bridge.model import Source, digest
 from bridge.options import NmsForm, Normalization, Options, Qdq, Quantization, Quantize
 from bridge.static_model import StaticModel
 from bridge.targets.base import Lowered, ports
 from bridge.verify import golden
-from bridge.verify.inputs import InputSet, Preprocessing, given_sets, photo_files
+from bridge.verify.inputs import InputSet, as_fed, given_sets, photo_files
 from bridge.verify.rows import groups, table
 
 OPTION: Final = "--calibrate"
@@ -139,13 +139,30 @@ def calibration(
     return Calibration(replace(options, quantization=quantization), told, tuple(warnings))
 
 
+def judged_too(options: Options, images: Sequence[Path]) -> tuple[str, ...]:
+    """What is to be warned of where a file is judged on pictures that it was calibrated on."""
+    given = options.quantization.calibrate
+    if given is None or not given.is_dir() or not images:
+        return ()
+    # What cannot be read is refused where it is read as a photo.
+    known = {digest(file.read_bytes()) for file in photo_files([given], OPTION) if file.is_file()}
+    files = [file for file in photo_files(images, "--images") if file.is_file()]
+    same = [file.name for file in files if digest(file.read_bytes()) in known]
+    if not same:
+        return ()
+    return (
+        f"{len(same)} of {len(files)} --images, first {same[0]}, are among {OPTION} {given}: what "
+        "a file finds on pictures it was calibrated on is too good; give others",
+    )
+
+
 def _read(
     source: Source, options: Options, given: Path
 ) -> tuple[tuple[InputSet, ...], tuple[str, ...]]:
     """The sets, and what was assumed of them."""
     if not given.exists():
         raise UsageError(f"{OPTION} {given}: there is no such folder or file")
-    fed = _preprocessing(options.normalization)
+    fed = as_fed(options.normalization or Normalization())
     if not given.is_dir():
         if given.suffix != ".npz":
             raise UsageError(f"{OPTION} {given}: give a folder of photos or an .npz file")
@@ -161,12 +178,6 @@ def _read(
             "where the application normalises"
         )
     return sets, (told,)
-
-
-def _preprocessing(normalization: Normalization | None) -> Preprocessing:
-    fed = normalization or Normalization()
-    mean, std = (tuple((numbers * 3)[:3]) for numbers in (fed.mean, fed.std))
-    return Preprocessing("as fed", (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
 
 
 def _checked(sets: Sequence[InputSet], given: Path) -> Iterator[str]:

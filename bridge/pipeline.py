@@ -155,6 +155,8 @@ def convert(
         _check_terms(checks, lowered)
         comparison = None
         if not checks.skip:
+            judged_too = calibration.judged_too(options, checks.images)
+            lowered = replace(lowered, warnings=(*lowered.warnings, *judged_too))
             with clock("verify"):
                 comparison = verify(
                     judged,

@@ -149,6 +149,19 @@ def test_few_pictures_are_warned_of(model: tuple[Source, StaticModel], tmp_path:
     assert "2 sets are few" in found.warnings[0]
 
 
+def test_judging_on_the_same_pictures_is_warned_of(tmp_path: Path) -> None:
+    """Also on copies; other pictures, and files that are none, are no matter of this."""
+    given, others = noisy(tmp_path / "given", 3), noisy(tmp_path / "others", 4)
+    (others / "0.png").unlink()
+    Image.new("RGB", (8, 8), "red").save(others / "1.png")
+    options = asked(given)
+    (warning,) = calibration.judged_too(options, [others])
+    assert warning.startswith("1 of 3 --images, first 2.png, are among --calibrate")
+    assert not calibration.judged_too(options, [])
+    assert not calibration.judged_too(options, [others / "1.png", tmp_path / "missing.png"])
+    assert not calibration.judged_too(asked(tmp_path / "sets.npz"), [others])
+
+
 def test_many_pictures_are_read_evenly(model: tuple[Source, StaticModel], tmp_path: Path) -> None:
     folder = noisy(tmp_path / "many", calibration.MOST + 30)
     source = sorted(p for p in SCENES.iterdir() if p.suffix == ".png")[0]

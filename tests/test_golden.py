@@ -22,7 +22,7 @@ from bridge.verify import Verdict
 from bridge.verify.check import check
 from bridge.verify.golden import Golden, record, save
 from bridge.verify.golden import load as load_golden
-from bridge.verify.inputs import InputSet
+from bridge.verify.inputs import InputSet, Photo
 from tests.shared import SHARED, needs_shared
 from tests.verify.heads import (
     BOXES,
@@ -93,6 +93,14 @@ def test_a_stored_golden_is_the_same_and_holds_no_pickles(folder: Path, tmp_path
     with zipfile.ZipFile(tmp_path / "g.npz") as archive:
         for name in archive.namelist():
             assert b"'descr': '|O'" not in archive.read(name)[:200]
+
+
+def test_what_was_a_photo_is_kept(folder: Path, tmp_path: Path) -> None:
+    golden = _golden(folder)
+    photo = Photo(("a.jpg",), ((640, 480),), 160, 120, "0..255")
+    first = replace(golden.sets[0], photo=photo)
+    save(replace(golden, sets=(first, *golden.sets[1:])), tmp_path / "g.npz")
+    assert [one.photo for one in load_golden(tmp_path / "g.npz").sets] == [photo, None]
 
 
 def test_equal_goldens_are_equal_bytes(folder: Path, tmp_path: Path) -> None:
@@ -259,6 +267,30 @@ def test_the_outputs_of_postprocess_are_held_to_the_sources(
     assert result.detections > 20
     if classes == "labels":
         assert result.verdict is Verdict.MATCH, result.problems
+    else:
+        assert result.verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("classes", ["labels", "scores"])
+def test_the_outputs_of_a_quantised_postprocess_are_judged_by_what_they_detect(
+    folder: Path, tmp_path: Path, classes: str
+) -> None:
+    detector = head(tmp_path)
+    made = four_outputs(detector.static, classes)
+    lowered = as_postprocess(detector.static, tmp_path, made, made)
+    manifest = replace(
+        read_manifest(folder / "a.onnx"),
+        inputs=lowered.inputs,
+        outputs=lowered.outputs,
+        quantised=True,
+    )
+    path, _ = publish(lowered.path, manifest, tmp_path / "p.onnx")
+    result = check(_golden(folder), path, max_ap_drop=0.0)
+    assert result.quantised is not None
+    assert result.quantised.found > 20
+    if classes == "labels":
+        assert result.verdict is Verdict.MATCH, result.problems
+        assert result.quantised.lost == result.quantised.extra == 0
     else:
         assert result.verdict is Verdict.MISMATCH
 

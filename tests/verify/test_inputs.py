@@ -10,8 +10,15 @@ from PIL import Image
 
 from bridge.errors import UsageError
 from bridge.model import Array, Source, load
-from bridge.options import Options
-from bridge.verify.inputs import BYTES, FRACTIONS, NORMALISED, InputSet, input_sets
+from bridge.options import Normalization, Options
+from bridge.verify.inputs import (
+    BYTES,
+    FRACTIONS,
+    NORMALISED,
+    InputSet,
+    as_fed,
+    input_sets,
+)
 
 
 def _source(folder: Path, *inputs: str) -> Source:
@@ -77,6 +84,20 @@ def test_a_photo_is_stretched_and_fed_in_each_scaling(tmp_path: Path, photos: Pa
         rtol=1e-5,
     )
     np.testing.assert_array_equal(given["a_grey.PNG (0..1)"]["more"], sets[0].arrays["more"])
+
+
+def test_a_photo_tells_its_file_and_size(tmp_path: Path, photos: Path) -> None:
+    source = _source(tmp_path, "float[2, 3, 4, 6] images")
+    way = as_fed(Normalization((1.0, 2.0, 3.0), (4.0,)))
+    assert (way.mean, way.std) == ((1.0, 2.0, 3.0), (4.0, 4.0, 4.0))
+    noise, *_, one = input_sets(source, Options(), [photos], preprocessing=[way])
+    assert noise.photo is None
+    assert one.photo is not None
+    assert one.photo.files == ("b_halves.png", "a_grey.PNG")
+    for file, size in zip(one.photo.files, one.photo.sizes, strict=True):
+        with Image.open(photos / file) as image:
+            assert image.size == size
+    assert (one.photo.width, one.photo.height, one.photo.fed) == (6, 4, "as fed")
 
 
 def test_layout_and_type_are_the_inputs_own(tmp_path: Path, photos: Path) -> None:

@@ -143,6 +143,22 @@ def test_the_four_outputs_are_judged_alike(folder: Path) -> None:
     assert _golden_check(folder, result.path, "--max-ap-drop", "0.05")[0] == 0
 
 
+def test_where_nothing_is_known_photos_are_fed_in_the_way_that_shows_most(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Which is not what the model was trained with, here: more contrast, more detections."""
+    options = Options(quantization=Quantization(Quantize.FP16))
+    checks = Checks(images=(folder / "photos",), max_ap_drop=0.05)
+    result = convert(MODEL, "tflite", tmp_path / "a.tflite", options, checks=checks)
+    assert result.comparison is not None
+    told = result.comparison.quantised
+    assert told is not None
+    assert told.judged_on == f"{len(SCENES)} photos (normalised)"
+    assert len(told.inputs) == len(SCENES)
+    assert "0..255, 0..1, normalised" in told.notes[0]
+    assert result.comparison.verdict is Verdict.MATCH, result.comparison.problems
+
+
 # A wrong network, a wrong tail: the float file of another model stands in for the quantised one.
 
 
