@@ -176,7 +176,7 @@ def agreement(
         UsageError: the ground truth does not fit the photos or what the model finds.
         TargetMissingError: pycocotools is needed and not installed.
     """
-    counting, words, told = _counting(seen)
+    counting, words, told = _counting(seen, terms, y_first)
     threads = list(dict.fromkeys(one.threads for one in counting))
     runs = [[one for one in counting if one.threads == number] for number in threads]
     found = sum(len(one.source) for one in runs[0]) if runs else 0
@@ -196,8 +196,13 @@ def agreement(
     return replace(worst, problems=tuple(_problems(worst)), boxes=boxes)
 
 
-def _counting(seen: Sequence[Found]) -> tuple[list[Found], str, tuple[str, ...]]:
-    """The sets that count: the user's, photos fed in the way in which the source finds most.
+def _counting(
+    seen: Sequence[Found], terms: Terms, y_first: bool | None
+) -> tuple[list[Found], str, tuple[str, ...]]:
+    """The sets that count: the user's, photos fed in the way in which the source is best.
+
+    That is where its precision is highest, or else where it finds most: it is the source that must
+    be right, and nobody says which way is.
 
     Returns:
         Them, what they are in words, and what is to be noted.
@@ -214,17 +219,38 @@ def _counting(seen: Sequence[Found]) -> tuple[list[Found], str, tuple[str, ...]]
     for one in given:
         if one.photo is not None:
             by_way[one.photo.fed] = by_way.get(one.photo.fed, 0) + len(one.source)
-    way = max(by_way, key=lambda name: by_way[name], default=None)
-    counting = [one for one in given if one.photo is None or one.photo.fed == way]
+    ways = {name: [one for one in given if _way(one) == name] for name in by_way}
+    best = max(by_way.values(), default=0)
+    way = next((name for name in by_way if by_way[name] == best), None)
+    merit = "detects most"
+    if terms.truth is not None and len(ways) > 1:
+        precise = {name: _precision(run, terms, y_first) for name, run in ways.items()}
+        if max(precise.values()) > 0:
+            way, merit = max(precise, key=lambda name: precise[name]), "is most precise"
+    counting = [one for one in given if _way(one) in (None, way)]
     photos = len({one.inputs for one in counting if one.photo is not None})
     arrays = len({one.inputs for one in counting if one.photo is None})
     words = [f"{photos} photos ({way})"] if photos else []
     words += [f"{arrays} sets of arrays"] if arrays else []
     note = (
-        f"photos were fed as {way}, of {', '.join(by_way)} the way in which the source "
-        "detects most; --mean, --std and --normalize say how it is"
+        f"photos were fed as {way}, of {', '.join(by_way)} the way in which the source {merit}; "
+        "--mean, --std and --normalize say how it is"
     )
     return counting, " and ".join(words), (note,) if len(by_way) > 1 else ()
+
+
+def _way(one: Found) -> str | None:
+    return None if one.photo is None else one.photo.fed
+
+
+def _precision(run: Sequence[Found], terms: Terms, y_first: bool | None) -> float:
+    """The source's own, however its outputs are read; 0 where it is bad at the ground truth."""
+    assert terms.truth is not None
+    first = [one for one in run if one.threads == run[0].threads]
+    try:
+        return _fitted(terms.truth, first, terms.names, y_first).source_ap
+    except UsageError:
+        return 0.0
 
 
 def _measured(run: Sequence[Found], limit: float | None, fit: "_Fit | None") -> Agreement:

@@ -168,6 +168,17 @@ def test_ground_truth_is_held_to_both_with_a_limit_by_default() -> None:
     assert worse.problems
 
 
+def test_ground_truth_tells_how_photos_are_fed() -> None:
+    """What finds more is not what is right."""
+    many = _objects(7, 12)
+    wrong = replace(_found(0, fed="0..255"), source=many, file=many)
+    told = _held([wrong, _found(0, fed="0..1")], _truth(0))
+    assert told.judged_on == "1 photos (0..1)"
+    assert "the way in which the source is most precise" in told.notes[0]
+    with pytest.raises(UsageError, match="not what it was made for"):
+        _held([wrong, replace(wrong, photo=_photo("0.jpg", "0..1"))], _truth(0))
+
+
 def test_a_file_may_be_better_than_its_source() -> None:
     source = _without(_objects(0), 0)
     told = _held([replace(_found(0, _objects(0)), source=source)], _truth(0))
