@@ -75,10 +75,12 @@ class Result:
             return
         if self.comparison.verdict is Verdict.MISMATCH:
             problems = self.comparison.problems
-            raise GoldenMismatchError(
-                f"the outputs differ from onnxruntime's in {len(problems)} places, first: "
-                f"{problems[0]}; the artifact is kept as {self.path}"
+            what = (
+                f"the outputs differ from onnxruntime's in {len(problems)} places, first"
+                if self.comparison.quantised is None
+                else "the quantised file does not hold what it must"
             )
+            raise GoldenMismatchError(f"{what}: {problems[0]}; the artifact is kept as {self.path}")
         raise InconclusiveError(
             f"nothing was detected in any of {self.comparison.inputs} golden inputs, so nothing "
             "was shown and no artifact is kept; give inputs with detections in them: "

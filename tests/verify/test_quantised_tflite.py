@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from bridge import surgery
 from bridge.artifact import publish, read_manifest
 from bridge.completion import Completion, completed
-from bridge.errors import UsageError
+from bridge.errors import GoldenMismatchError, UsageError
 from bridge.golden import app
 from bridge.model import Source, load
 from bridge.options import NmsForm, Normalization, Options, Quantization, Quantize
@@ -128,6 +128,8 @@ def test_what_may_not_be_lost_at_all_is_a_mismatch(folder: Path) -> None:
     assert result.comparison.verdict is Verdict.MISMATCH
     assert "average precision falls by" in result.comparison.problems[0]
     assert result.path == folder / "strict.tflite.mismatch"
+    with pytest.raises(GoldenMismatchError, match="does not hold what it must: average precision"):
+        result.check()
 
 
 def test_the_four_outputs_are_judged_alike(folder: Path) -> None:
