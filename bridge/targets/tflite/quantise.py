@@ -15,6 +15,7 @@ from bridge.targets.tflite.network import Network
 from bridge.targets.tflite.qdq import Grid
 from bridge.targets.tflite.quantise_choice import (
     closed,
+    first_weights,
     last_weights,
     spoilt,
     spread,
@@ -34,6 +35,7 @@ COMPUTED: Final = frozenset({Quantize.DYNAMIC, Quantize.INT8})
 """The forms that compute in int8."""
 
 ASKED: Final = "--keep-float"
+FIRST: Final = "it reads the input, where int8 takes longer than float32"
 LAST: Final = "its output reaches the border"
 NO_GRID: Final = "what it reads or makes is float32 in the model"
 WILD: Final = "what it reads or makes is not finite, or no float32"
@@ -172,7 +174,13 @@ def _computed(
         ranges = without_silu_tails(network.layers, measured)
     quantizer = Quantizer(network.content, ranges, interpreter(asked.python))
     wild = {} if ranges is None else dict.fromkeys(_without(network.layers, ranges), WILD)
-    stay = {**dict.fromkeys(last_weights(network.layers), LAST), **wild, **kept}
+    first = first_weights(network.layers) if asked.form is Quantize.INT8 else ()
+    stay = {
+        **dict.fromkeys(first, FIRST),
+        **dict.fromkeys(last_weights(network.layers), LAST),
+        **wild,
+        **kept,
+    }
     places = [i for i, layer in enumerate(network.layers) if layer.weighted and i not in wild]
     found, cost = costs(network, places, quantizer.variants, sets, count)
     free = {place: one.left for place, one in cost.items() if place not in stay}

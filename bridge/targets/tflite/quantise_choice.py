@@ -76,6 +76,16 @@ def last_weights(layers: Sequence[Layer]) -> frozenset[int]:
     return frozenset(i for i, one in enumerate(layers) if one.weighted and OUTPUT in behind[i])
 
 
+def first_weights(layers: Sequence[Layer]) -> frozenset[int]:
+    """The weighted operators that no other weighted operator precedes on some way from an input.
+
+    A picture has three channels: int8 kernels take them in fours and more, and to quantise it
+    takes longer than they save.
+    """
+    before = _weights_before(layers)
+    return frozenset(i for i, one in enumerate(layers) if one.weighted and INPUT in before[i])
+
+
 def closed(layers: Sequence[Layer], weighted: Collection[int]) -> frozenset[int]:
     """Operators with weights that stay float, and those without that stay float with them.
 

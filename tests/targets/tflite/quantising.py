@@ -30,6 +30,8 @@ WEIGHTS: Mapping[str, Floats] = {
     "w_all": RNG.standard_normal((4096, 8)).astype(np.float32) / np.float32(64),
     "b_all": RNG.standard_normal(8).astype(np.float32),
 }
+ENTRY: Mapping[str, Floats] = {"w_entry": RNG.standard_normal((3, 3, 1, 1)).astype(np.float32)}
+"""For a layer in front of the others: int8 leaves the one that reads the input alone."""
 CHANNEL_AXIS = {"w_first": 0, "w_each": 0, "w_wide": 0, "w_up": 1, "w_all": 1}
 SHAPE = (1, 3, 16, 16)
 NETWORK = """
@@ -52,7 +54,9 @@ def static(text: str = NETWORK, weights: Mapping[str, Floats] = WEIGHTS) -> Stat
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
     read = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in weights.items() if name in read
+        numpy_helper.from_array(array, name)
+        for name, array in {**ENTRY, **weights}.items()
+        if name in read
     )
     model = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     types = tensor_types(model)

@@ -18,6 +18,7 @@ from bridge.targets.tflite.layers import INPUT, Layer
 from bridge.targets.tflite.quantise_choice import (
     BUDGET,
     closed,
+    first_weights,
     last_weights,
     spoilt,
     without_silu_tails,
@@ -43,7 +44,8 @@ SETS = RNG.random((12, *SHAPE)).astype(np.float32)
 
 TWO_ENDS = """
 (float[1,3,16,16] x) => (float[1,24,16,16] boxes, float[1,24,16,16] scores) {
-    [first] a = Conv<pads=[1,1,1,1]>(x, w_first, b_first)
+    [entry] e = Conv(x, w_entry)
+    [first] a = Conv<pads=[1,1,1,1]>(e, w_first, b_first)
     [first_relu] ar = Relu(a)
     [middle] m = Conv<group=32, pads=[2,2,2,2]>(ar, w_each, b_each)
     [middle_relu] mr = Relu(m)
@@ -111,6 +113,18 @@ def test_weights_that_the_end_reads_past_others_are_last() -> None:
         Layer("ADD", (), (), ("c",), (0, 1)),
     ]
     assert last_weights(operators) == {0, 1}
+
+
+def test_each_way_from_an_input_has_its_first_weights() -> None:
+    operators = [
+        Layer("PAD", (), (), ("a",), (INPUT,)),
+        Layer("CONV_2D", (), (), ("b",), (0,)),
+        Layer("CONV_2D", (), (), ("c",), (1,)),
+        Layer("CONCATENATION", (), (), ("d",), (2, 0)),
+        Layer("CONV_2D", (), (), ("e",), (3,)),
+        Layer("CONV_2D", (), (), ("f",), (4,)),
+    ]
+    assert first_weights(operators) == {1, 4}
 
 
 def test_what_stands_between_float_layers_stays_float() -> None:
@@ -217,10 +231,10 @@ def test_the_forms_that_store_weights_need_no_second_environment(tmp_path: Path)
 
 
 @needs_quantizer
-def test_int8_computes_in_int8_up_to_the_last_weights(tmp_path: Path) -> None:
+def test_int8_computes_in_int8_between_the_first_weights_and_the_last(tmp_path: Path) -> None:
     lowered = int8(tmp_path)
     assert layers(lowered)["quantised"] == 2
-    assert set(layers(lowered)["float32"]) == {"boxes_conv", "scores_conv"}
+    assert set(layers(lowered)["float32"]) == {"entry", "boxes_conv", "scores_conv"}
     types = types_of(lowered.path)
     assert types["DEPTHWISE_CONV_2D"] == {"int8"}
     assert types["CONV_2D"] == {"int8", "float32"}
@@ -360,7 +374,7 @@ def test_the_report_lists_layers_by_what_int8_costs_them(tmp_path: Path) -> None
     assert told["layers"][0]["node"] == "first"
     assert told["layers"][0]["operator"] == "CONV_2D"
     assert {one["node"] for one in told["layers"]} == {
-        *("first", "middle", "boxes_conv", "scores_conv")
+        *("entry", "first", "middle", "boxes_conv", "scores_conv")
     }
     worst = [min(one["border_decibels"].values()) for one in told["layers"]]
     assert worst == sorted(worst)
@@ -384,7 +398,7 @@ def test_the_report_counts_what_the_tail_finds(tmp_path: Path) -> None:
     told = json.loads(path.read_text(encoding="utf-8"))
     assert told["float32_detections"] > 4
     assert all(one["detections"] > 0 for one in told["layers"])
-    assert result.manifest.details["quantization"]["layers"]["quantised"] == 14  # type: ignore[index]
+    assert result.manifest.details["quantization"]["layers"]["quantised"] == 13  # type: ignore[index]
     assert any("calibrated on" in one for one in result.manifest.assumptions)
     assert any("are few" in one for one in result.manifest.warnings)
 
