@@ -160,7 +160,7 @@ def table(rows: Sequence[Measured]) -> str:
     """The measured values as Markdown."""
     lines = [
         "| detector | form | bytes | layers | time / float | matched | lost | extra "
-        "| score difference | AP, 200 scenes |",
+        "| score difference | AP on scenes |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
