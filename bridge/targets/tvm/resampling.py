@@ -94,8 +94,10 @@ def _coordinates(node: Node, axis: int, scale: np.float32) -> Floats:
         size = np.float32(before) - one
         if after == 1:
             return np.asarray(half * (start + end) * size + x, np.float32)
-        step = (end - start) * size / np.float32(after - 1)
-        return np.asarray(start * size + x * step, np.float32)
+        # In onnxruntime's order: a step taken first moves every coordinate by its rounding.
+        return np.asarray(
+            start * size + x * (end - start) * size / np.float32(after - 1), np.float32
+        )
     raise node.refusal(f"coordinate_transformation_mode {mode}")
 
 
