@@ -3,7 +3,6 @@
 import functools
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,17 @@ from tvm import relay
 from tvm.relay.backend import te_compiler
 
 from bridge.errors import LoweringError
-from bridge.targets.tvm import graph_json, operators
+from bridge.targets.tvm import graph_json, llvm, operators
 from bridge.targets.tvm.folding import fold_constants
 from bridge.targets.tvm.frontend import import_model
 from bridge.targets.tvm.host import host
+from bridge.targets.tvm.jobs import LIBRARY, Settings
 from bridge.targets.tvm.reason import reason
 
-LIBRARY = "model.so"
 TAIL = "tail.json"
 NETWORK = "network.json"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `relay.build` is told.
-
-    Attributes:
-        target: an LLVM target string; None means this machine's CPU.
-        disabled_passes: names of relay or TIR passes left out.
-        cc: the compiler that links; None means the first that TVM finds.
-    """
-
-    target: str | None = None
-    opt_level: int = 3
-    disabled_passes: tuple[str, ...] = ()
-    cc: str | None = None
 
 
 def build(
@@ -84,7 +67,7 @@ def build(
         (folder / TAIL).write_text(tail, encoding="utf-8")
         network = graph_json.write(graph, ordered, None, notes)
         (folder / NETWORK).write_text(network, encoding="utf-8")
-    return {"target": str(target), "opt_level": settings.opt_level, "tvm": tvm.__version__}
+    return llvm.told(target, settings)
 
 
 def _names(inputs: Mapping[str, str], params: Iterable[str]) -> dict[str, str]:
@@ -118,17 +101,7 @@ def target_of(text: str | None) -> Any:
     Raises:
         LoweringError: TVM does not know it, or it is not built by LLVM.
     """
-    given = text or host_target()
-    try:
-        target = tvm.target.Target(given)
-    except Exception as error:
-        raise LoweringError(f"TVM does not know the target {given!r}: {reason(error)}") from error
-    if target.kind.name != "llvm":
-        raise LoweringError(
-            f"target {given!r}: only LLVM targets can be built, as in 'llvm -mcpu=cortex-a72 "
-            "-mtriple=aarch64-linux-gnu'"
-        )
-    return target
+    return llvm.target(text, lambda given: given or host_target())
 
 
 # LLVM 22 refuses the debug record that TVM 0.19 writes for a `let` of floats or vectors, which is
@@ -181,16 +154,8 @@ def _relay_build(module: Any, target: Any, settings: Settings) -> Any:
 def _export(
     built: tuple[Any, Mapping[str, Any]], graph: str, settings: Settings, folder: Path
 ) -> None:
-    """Link the library; its symbols, which hold names of temporary files, are left out."""
+    """Link graph, parameters and kernels."""
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     made, params = built
     flat = [part for item in sorted(params.items()) for part in item]
-    factory = create(graph, made.get_lib(), made.libmod_name, *flat)
-    arguments: Mapping[str, str] = {"cc": settings.cc} if settings.cc else {}
-    try:
-        factory.export_library(str(folder / LIBRARY), options=["-s"], **arguments)
-    except Exception as error:
-        raise LoweringError(
-            f"the library cannot be written: {reason(error)}; is there a compiler for this "
-            "target (--cc), and room on the disk?"
-        ) from error
+    llvm.link(create(graph, made.get_lib(), made.libmod_name, *flat), settings, folder)

@@ -22,6 +22,7 @@ from bridge.static_model import StaticModel, TensorType, tensor_types
 from bridge.targets.base import Lowered, LoweredNms, ports
 from bridge.targets.tvm import child, dynamic, jobs
 from bridge.targets.tvm.border import border
+from bridge.targets.tvm.jobs import LIBRARY, Job, Settings, hand_over
 
 INSTALL = "pip install 'bridge[tvm]'"
 _ERRORS: Mapping[str, type[BridgeError]] = {
@@ -50,40 +51,57 @@ def lower(static: StaticModel, options: Options, workdir: Path, python: Path) ->
     """See `TvmTarget.lower`."""
     if options.tvm_executor not in ("graph", "vm"):
         raise UsageError(f"--tvm-executor {options.tvm_executor}: give graph or vm")
-    folder = workdir / "tvm"
-    folder.mkdir()
     worker = Worker("bridge.targets.tvm.worker", python, INSTALL)
     if options.tvm_executor == "vm":
-        return _lower_dynamic(static, options, folder, worker)
-    cut = border(static.model)
-    details = work(_job(options, cut), static.model, folder, worker)
+        return _lower_dynamic(static, options, workdir, worker)
+    return lower_static(static, options, workdir, worker, "graph")
+
+
+def lower_static(
+    static: StaticModel, options: Options, workdir: Path, worker: Worker, executor: str
+) -> Lowered:
+    """Let a worker build `model.so`, and what runs its network and tail alone.
+
+    Args:
+        static: the model.
+        options: of the conversion.
+        workdir: gets a folder with all of it.
+        worker: of either TVM.
+        executor: what the manifest calls what runs the library.
+    """
+    folder, cut = workdir / "tvm", border(static.model)
+    folder.mkdir()
+    details = _work(Job(_settings(options), cut), static.model, folder, worker)
     inputs, outputs = ports(static)
     return Lowered(
-        path=folder / "model.so",
+        path=folder / LIBRARY,
         inputs=inputs,
         outputs=outputs,
-        nms=suppressions(static),
-        assumptions=(assumption(details),),
+        nms=_suppressions(static),
+        assumptions=(_assumption(details),),
         border=cut,
         tail=folder / "tail.json" if cut else None,
         network=folder / "network.json" if cut else None,
-        details={**details, "executor": "graph"},
+        details={**details, "executor": executor},
     )
 
 
-def _lower_dynamic(static: StaticModel, options: Options, folder: Path, worker: Worker) -> Lowered:
+def _lower_dynamic(static: StaticModel, options: Options, workdir: Path, worker: Worker) -> Lowered:
+    folder = workdir / "tvm"
+    folder.mkdir()
     if static.source is None:
         raise LoweringError("--tvm-executor vm needs the source model, which was not handed over")
     source = dynamic.prepared(static.source, options)
-    details = work(_job(options, ()), source, folder, worker)
+    job = Job(_settings(options), executor=options.tvm_executor)
+    details = _work(job, source, folder, worker)
     inputs, outputs = ports(static)
-    dynamic.note(folder / "model.so", outputs)
+    dynamic.note(folder / LIBRARY, outputs)
     return Lowered(
-        path=folder / "model.so",
+        path=folder / LIBRARY,
         inputs=inputs,
         outputs=outputs,
         nms=(),
-        assumptions=(assumption(details),),
+        assumptions=(_assumption(details),),
         warnings=(
             "built by relay's own importer and kernels for its virtual machine: the library gives "
             "as many rows as there are, and decides as relay does",
@@ -92,7 +110,7 @@ def _lower_dynamic(static: StaticModel, options: Options, folder: Path, worker: 
     )
 
 
-def assumption(details: Mapping[str, Any]) -> str:
+def _assumption(details: Mapping[str, Any]) -> str:
     """What is taken for granted of the processor."""
     return (
         f"it runs on a processor for which the TVM target '{details['target']}' holds; "
@@ -100,20 +118,16 @@ def assumption(details: Mapping[str, Any]) -> str:
     )
 
 
-def _job(options: Options, cut: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "executor": options.tvm_executor,
-        "target": options.tvm_target,
-        "opt_level": options.tvm_opt_level,
-        "disabled_passes": list(options.tvm_disabled_passes),
-        "cc": options.tvm_cc,
-        "border": list(cut),
-    }
+def _settings(options: Options) -> Settings:
+    return Settings(
+        target=options.tvm_target,
+        opt_level=options.tvm_opt_level,
+        disabled_passes=options.tvm_disabled_passes,
+        cc=options.tvm_cc,
+    )
 
 
-def work(
-    job: Mapping[str, Any], model: onnx.ModelProto, folder: Path, worker: Worker
-) -> Mapping[str, Any]:
+def _work(job: Job, model: onnx.ModelProto, folder: Path, worker: Worker) -> Mapping[str, Any]:
     """Let a worker process do a job in a folder, and give what it answers.
 
     Raises:
@@ -122,8 +136,7 @@ def work(
         TargetMissingError: it could not import TVM.
     """
     try:
-        (folder / jobs.JOB).write_text(json.dumps(job), encoding="utf-8")
-        (folder / jobs.MODEL).write_bytes(model.SerializeToString(deterministic=True))
+        hand_over(job, model, folder)
     except OSError as error:
         raise LoweringError(f"the work folder {folder} cannot be written: {error}") from error
     log = folder / "worker.log"
@@ -157,7 +170,7 @@ def _result(
     return details
 
 
-def suppressions(static: StaticModel) -> tuple[LoweredNms, ...]:
+def _suppressions(static: StaticModel) -> tuple[LoweredNms, ...]:
     """How our kernel decides, for every suppression of the model."""
     types = tensor_types(static.model)
     return tuple(_lowered(call, types) for call in static_nms.calls(static.model))

@@ -12,7 +12,9 @@ import tvm
 from tvm import relay
 
 from bridge.errors import LoweringError
-from bridge.targets.tvm.build import LIBRARY, Settings, target_of
+from bridge.targets.tvm.build import target_of
+from bridge.targets.tvm.jobs import Settings
+from bridge.targets.tvm.llvm import link, told
 from bridge.targets.tvm.reason import reason
 
 
@@ -34,9 +36,5 @@ def build(model: onnx.ModelProto, settings: Settings, folder: Path) -> dict[str,
             made = relay.vm.compile(module, target, params=params)
     except Exception as error:
         raise LoweringError(f"relay refused the dynamic model: {reason(error)}") from error
-    arguments = {"cc": settings.cc} if settings.cc else {}
-    try:
-        made.mod.export_library(str(folder / LIBRARY), options=["-s"], **arguments)
-    except Exception as error:
-        raise LoweringError(f"the library cannot be written: {reason(error)}") from error
-    return {"target": str(target), "opt_level": settings.opt_level, "tvm": tvm.__version__}
+    link(made.mod, settings, folder)
+    return told(target, settings)

@@ -4,7 +4,6 @@ It reads `job.json` and `model.onnx` in the folder and leaves the library and `r
 TVM and its LLVM never enter the process that converts: beside TensorFlow or torchvision they crash.
 """
 
-import json
 import os
 import sys
 import types
@@ -14,27 +13,19 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from bridge.targets.tvm import jobs
-from bridge.targets.tvm.jobs import answer
+from bridge.targets.tvm.jobs import answer, received
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    job = json.loads((folder / jobs.JOB).read_text(encoding="utf-8"))
     # Without this, every build asks a server for tuned schedules.
     os.environ["TOPHUB_LOCATION"] = "NONE"
     give_back_onnx_mapping()
     from bridge.targets.tvm import build, vm
 
-    settings = build.Settings(
-        target=job["target"],
-        opt_level=job["opt_level"],
-        disabled_passes=tuple(job["disabled_passes"]),
-        cc=job["cc"],
-    )
-    model = onnx.load(folder / jobs.MODEL)
-    if job["executor"] == "vm":
-        return vm.build(model, settings, folder)
-    return build.build(model, tuple(job["border"]), settings, folder)
+    job, model = received(folder)
+    if job.executor == "vm":
+        return vm.build(model, job.settings, folder)
+    return build.build(model, job.border, job.settings, folder)
 
 
 def give_back_onnx_mapping() -> None:

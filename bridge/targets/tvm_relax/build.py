@@ -3,7 +3,6 @@
 import json
 import logging
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +12,17 @@ from tvm import relax
 from tvm.ir import StringImm
 
 from bridge.errors import LoweringError
+from bridge.targets.tvm import llvm
 from bridge.targets.tvm.border import network_of, tail_of
 from bridge.targets.tvm.host import host
+from bridge.targets.tvm.jobs import LIBRARY, Settings
 from bridge.targets.tvm.reason import reason
 from bridge.targets.tvm_relax.frontend import add_function, variables
 from bridge.targets.tvm_relax.runtime import DESCRIBE, MAIN
 
-LIBRARY = "model.so"
 NETWORK, TAIL = "network", "tail"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `tvm.compile` is told.
-
-    Attributes:
-        target: an LLVM target string, or JSON; None means this machine's CPU.
-        disabled_passes: names of Relax or TIR passes left out.
-        cc: the compiler that links; None means the first that TVM finds.
-    """
-
-    target: str | None = None
-    opt_level: int = 3
-    disabled_passes: tuple[str, ...] = ()
-    cc: str | None = None
 
 
 def build(
@@ -62,11 +46,11 @@ def build(
         LoweringError: TVM refuses the model, or it cannot be linked.
     """
     target = target_of(settings.target)
-    _export(_compile(_module(model, border), target, settings), settings, folder)
+    llvm.link(_compile(_module(model, border), target, settings), settings, folder)
     for part in (NETWORK, TAIL) if border else ():
         entry = json.dumps({"library": LIBRARY, "function": part})
         (folder / f"{part}.json").write_text(entry, encoding="utf-8")
-    return {"target": str(target), "opt_level": settings.opt_level, "tvm": tvm.__version__}
+    return llvm.told(target, settings)
 
 
 def _module(model: onnx.ModelProto, border: tuple[str, ...]) -> Any:
@@ -129,33 +113,13 @@ def _compile(module: Any, target: Any, settings: Settings) -> Any:
         raise LoweringError(f"TVM refused the model: {reason(error)}") from error
 
 
-def _export(executable: Any, settings: Settings, folder: Path) -> None:
-    arguments: dict[str, Any] = {"cc": settings.cc} if settings.cc else {}
-    try:
-        executable.export_library(str(folder / LIBRARY), options=["-s"], **arguments)
-    except Exception as error:
-        raise LoweringError(
-            f"the library cannot be written: {reason(error)}; is there a compiler for this "
-            "target (--cc), and room on the disk?"
-        ) from error
-
-
 def target_of(text: str | None) -> Any:
     """The target of an LLVM target string as TVM 0.19 took it, or of its JSON.
 
     Raises:
         LoweringError: TVM does not know it, or it is not built by LLVM.
     """
-    try:
-        target = tvm.target.Target(_description(text))
-    except Exception as error:
-        raise LoweringError(f"TVM does not know the target {text!r}: {reason(error)}") from error
-    if target.kind.name != "llvm":
-        raise LoweringError(
-            f"target {text!r}: only LLVM targets can be built, as in 'llvm -mcpu=cortex-a72 "
-            "-mtriple=aarch64-linux-gnu'"
-        )
-    return target
+    return llvm.target(text, _description)
 
 
 def _description(text: str | None) -> dict[str, Any]:

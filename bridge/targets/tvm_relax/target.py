@@ -10,10 +10,9 @@ from typing import Final
 from bridge.errors import UsageError
 from bridge.options import Options
 from bridge.static_model import StaticModel
-from bridge.targets.base import Lowered, ports
+from bridge.targets.base import Lowered
 from bridge.targets.tvm import probe
-from bridge.targets.tvm.border import border
-from bridge.targets.tvm.lowering import Worker, assumption, suppressions, work
+from bridge.targets.tvm.lowering import Worker, lower_static
 from bridge.targets.tvm.session import TvmSession
 
 INSTALL: Final = "make setup-relax"
@@ -63,31 +62,8 @@ class TvmRelaxTarget:
         """
         if options.tvm_executor != "graph":
             raise UsageError(f"--tvm-executor {options.tvm_executor} is for --to tvm only")
-        folder = workdir / "tvm"
-        folder.mkdir()
-        cut = border(static.model)
-        job = {
-            "target": options.tvm_target,
-            "opt_level": options.tvm_opt_level,
-            "disabled_passes": list(options.tvm_disabled_passes),
-            "cc": options.tvm_cc,
-            "border": list(cut),
-        }
-        python = self.interpreter(options)
-        worker = Worker("bridge.targets.tvm_relax.worker", python, INSTALL)
-        details = work(job, static.model, folder, worker)
-        inputs, outputs = ports(static)
-        return Lowered(
-            path=folder / "model.so",
-            inputs=inputs,
-            outputs=outputs,
-            nms=suppressions(static),
-            assumptions=(assumption(details),),
-            border=cut,
-            tail=folder / "tail.json" if cut else None,
-            network=folder / "network.json" if cut else None,
-            details={**details, "executor": "relax"},
-        )
+        worker = Worker("bridge.targets.tvm_relax.worker", self.interpreter(options), INSTALL)
+        return lower_static(static, options, workdir, worker, "relax")
 
     def open(self, path: Path, *, threads: int = 1) -> TvmSession:
         """Load an artifact in a process with TVM's runtime alone.
