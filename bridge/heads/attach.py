@@ -18,8 +18,8 @@ from bridge.errors import PassError, UsageError
 from bridge.heads import build, read, suppress
 from bridge.heads.bind import Binding, bind
 from bridge.heads.describe import Head, Suppression
-from bridge.heads.nodes import Nodes
 from bridge.model import graphs, place, subgraphs
+from bridge.model.nodes import Nodes
 from bridge.surgery.normalise import normalise
 
 

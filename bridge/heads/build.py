@@ -34,8 +34,8 @@ from bridge.heads.evaluate import (
     pick,
 )
 from bridge.heads.formula import Call, Name
-from bridge.heads.nodes import Nodes
 from bridge.heads.priors import grid
+from bridge.model.nodes import Nodes
 
 ORDER_KEEPING = ("sigmoid", "sqrt")
 """Functions that keep the order of what they are applied to."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from bridge.heads.bind import Binding, Bound
 from bridge.heads.describe import Layout
 from bridge.heads.evaluate import Computed
-from bridge.heads.nodes import Nodes
+from bridge.model.nodes import Nodes
 
 
 def column_axis(binding: Binding) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bridge.errors import UsageError
 from bridge.heads.describe import Activation, Head
 from bridge.heads.formula import Call, Columns, Formula, Name, Numbers
-from bridge.heads.nodes import Nodes
+from bridge.model.nodes import Nodes
 
 Float32 = NDArray[np.float32]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from bridge.heads.build import Decoded
 from bridge.heads.describe import Suppression
-from bridge.heads.nodes import Nodes
+from bridge.model.nodes import Nodes
 
 BOXES, SCORES, CLASSES, EXTRAS = "boxes", "scores", "classes", "extras"
 NUM_DETECTIONS = "num_detections"

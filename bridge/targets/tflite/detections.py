@@ -7,14 +7,14 @@ so that the suppression stays as exact as it is with the model's own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
-from numpy.typing import ArrayLike
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from bridge.errors import UnsupportedModelError
+from bridge.model.nodes import Nodes
 from bridge.options import Options
 from bridge.static_model import Rows, StaticModel
 from bridge.targets.base import Port
@@ -130,8 +130,8 @@ def _reference(static: onnx.ModelProto, source: Source) -> onnx.ModelProto:
             f"the model's input {taken[0]!r} has the name of a detector's output; rename it"
         )
     own = _renamed(graph)
-    nodes = _Nodes(source, own)
-    made = nodes.outputs()
+    writer = _Writer(source, own)
+    made, nodes = writer.outputs(), writer.nodes
     graph.value_info.extend(graph.output)
     del graph.output[:]
     graph.node.extend(nodes.nodes)
@@ -159,63 +159,55 @@ def _renamed(graph: onnx.GraphProto) -> Mapping[str, str]:
 
 
 @dataclass(slots=True)
-class _Nodes:
+class _Writer:
     """The nodes behind the model's own outputs."""
 
     source: Source
     own: Mapping[str, str]
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-
-    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
-        name = f"{_PREFIX}/{len(self.nodes)}"
-        names = [name, *(f"{name}_{i}" for i in range(1, results))]
-        self.nodes.append(helper.make_node(operator, inputs, names, name=name, **attributes))
-        return name
-
-    def constant(self, value: ArrayLike, dtype: str = "int64") -> str:
-        name = f"{_PREFIX}/constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
+    nodes: Nodes = field(default_factory=lambda: Nodes(_PREFIX))
 
     def table(self, part: Columns) -> str:
         """float32[K, columns]."""
         source, name = self.source, self.own.get(part.output, part.output)
-        rows = self.node("Reshape", name, self.constant([source.rows, part.width]))
-        floats = self.node("Cast", rows, to=TensorProto.FLOAT)
-        return self.node("Gather", floats, self.constant(part.columns), axis=1)
+        rows = self.nodes.add("Reshape", [name, self.nodes.integers(source.rows, part.width)])
+        floats = self.nodes.add("Cast", [rows], to=TensorProto.FLOAT)
+        return self.nodes.add(
+            "Gather", [floats, self.nodes.constant(part.columns, "int64")], axis=1
+        )
 
     def outputs(self) -> tuple[str, str, str, str]:
         """Boxes, classes, scores and count."""
-        source, rows, flat = self.source, self.source.rows, self.constant([self.source.rows])
+        source, rows = self.source, self.source.rows
+        flat = self.nodes.integers(rows)
         boxes, scores = self.table(source.boxes), self.table(source.scores)
-        scores = self.node("Reshape", scores, flat)
+        scores = self.nodes.add("Reshape", [scores, flat])
         if source.count is None:
-            count = self.constant([rows], "float32")
+            count = self.nodes.constant([rows], "float32")
         else:
             given = self.own.get(source.count, source.count)
-            shaped = self.node("Reshape", given, self.constant([1]))
-            count = self.node("Cast", shaped, to=TensorProto.FLOAT)
-        real = self.node("Less", self.constant(np.arange(rows), "float32"), count)
-        key = self.node("Where", real, scores, self.constant(-np.inf, "float32"))
-        order = f"{self.node('TopK', key, flat, results=2, axis=0)}_1"
-        boxes, scores = (self.node("Gather", one, order, axis=0) for one in (boxes, scores))
+            shaped = self.nodes.add("Reshape", [given, self.nodes.integers(1)])
+            count = self.nodes.add("Cast", [shaped], to=TensorProto.FLOAT)
+        real = self.nodes.add("Less", [self.nodes.constant(np.arange(rows), "float32"), count])
+        key = self.nodes.add("Where", [real, scores, self.nodes.constant(-np.inf, "float32")])
+        _, order = self.nodes.add_topk(key, flat)
+        boxes, scores = (self.nodes.add("Gather", [one, order], axis=0) for one in (boxes, scores))
         if source.centres:
             boxes = self._corners(boxes)
         if source.x_first:
-            boxes = self.node("Gather", boxes, self.constant(SWAPPED), axis=1)
-        classes = self.constant(np.zeros(rows), "float32")
+            boxes = self.nodes.add("Gather", [boxes, self.nodes.constant(SWAPPED, "int64")], axis=1)
+        classes = self.nodes.constant(np.zeros(rows), "float32")
         if source.classes is not None:
-            shaped = self.node("Reshape", self.table(source.classes), flat)
-            classes = self.node("Gather", shaped, order, axis=0)
-        first = self.constant([0])
-        made = [self.node("Unsqueeze", one, first) for one in (boxes, classes, scores)]
+            shaped = self.nodes.add("Reshape", [self.table(source.classes), flat])
+            classes = self.nodes.add("Gather", [shaped, order], axis=0)
+        first = self.nodes.integers(0)
+        made = [self.nodes.add("Unsqueeze", [one, first]) for one in (boxes, classes, scores)]
         return made[0], made[1], made[2], count
 
     def _corners(self, boxes: str) -> str:
         centre, size = (
-            self.node("Gather", boxes, self.constant(pair), axis=1) for pair in ((0, 1), (2, 3))
+            self.nodes.add("Gather", [boxes, self.nodes.constant(pair, "int64")], axis=1)
+            for pair in ((0, 1), (2, 3))
         )
-        half = self.node("Mul", size, self.constant(0.5, "float32"))
-        ends = [self.node(kind, centre, half) for kind in ("Sub", "Add")]
-        return self.node("Concat", *ends, axis=1)
+        half = self.nodes.add("Mul", [size, self.nodes.constant(0.5, "float32")])
+        ends = [self.nodes.add(kind, [centre, half]) for kind in ("Sub", "Add")]
+        return self.nodes.add("Concat", ends, axis=1)

@@ -6,16 +6,17 @@ that onnxruntime rounds as well; the operator is held to it bit for bit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, shape_inference
 
 from bridge.errors import UnsupportedModelError
+from bridge.model.nodes import Nodes
 from bridge.options import BoxLayout, Options
 from bridge.targets.tflite.flatbuffer import Builder, Grid, Tensor
 from bridge.targets.tflite.postprocess_decode import Floats, Formula, formula, holds, open_session
@@ -208,79 +209,50 @@ def _rounded(made: Integer, boxes: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(made.plan.model)
     graph, scores = model.graph, made.plan.call.scores
-    chain = _Chain(f"{_PREFIX}/")
-    written = {
-        boxes: chain.decode(made, boxes),
-        scores: chain.rounded(made.scores, made.score_grid, scores),
-    }
+    decode, rounding = Nodes(f"{_PREFIX}/decode"), Nodes(f"{_PREFIX}/scores")
+    _write_decode(decode, made, boxes)
+    _write_rounded(rounding, made.scores, made.score_grid, scores)
+    written = {boxes: decode, scores: rounding}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         nodes.append(node)
         for position, name in enumerate(node.output):
             if name in written:
                 node.output[position] = made.scores if name == scores else f"{_PREFIX}/{name}"
-                nodes += written[name]
+                nodes += written[name].nodes
     del graph.node[:]
     graph.node.extend(nodes)
-    graph.initializer.extend(chain.constants)
+    for one in written.values():
+        graph.initializer.extend(one.constants)
     return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
-@dataclass(slots=True)
-class _Chain:
-    """Writes nodes one behind another."""
+def _write_rounded(nodes: Nodes, tensor: str, grid: Grid, output: str | None = None) -> str:
+    """A tensor to the grid and back: what is between two steps goes to the even one."""
+    limits = [nodes.constant(grid.scale, "float32"), nodes.constant(grid.zero, "uint8")]
+    whole = nodes.add("QuantizeLinear", [tensor, *limits])
+    return nodes.add("DequantizeLinear", [whole, *limits], output=output)
 
-    prefix: str
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-    count: int = 0
 
-    def rounded(self, tensor: str, grid: Grid, made: str) -> list[onnx.NodeProto]:
-        """A tensor to the grid and back: what is between two steps goes to the even one."""
-        scale = self.constant(np.float32(grid.scale))
-        zero = self.constant(np.uint8(grid.zero))
-        whole = self.name()
-        return [
-            helper.make_node("QuantizeLinear", [tensor, scale, zero], [whole], name=whole),
-            helper.make_node("DequantizeLinear", [whole, scale, zero], [made], name=made),
-        ]
+def _write_decode(nodes: Nodes, made: Integer, boxes: str) -> None:
+    """`DecodeCenterSizeBoxes` of the kernel: float64 inside, centre and half size float32."""
+    known, found = made.formula, made.plan
+    anchors = _values(made.anchors, made.anchor_grid).astype(np.float64)
+    places, sizes = nodes.constant(anchors[:, :2]), nodes.constant(anchors[:, 2:])
+    table = _write_rounded(nodes, known.tensor, made.encoding_grid)
 
-    def decode(self, made: Integer, boxes: str) -> list[onnx.NodeProto]:
-        """`DecodeCenterSizeBoxes` of the kernel: float64 inside, centre and half size float32."""
-        known, found = made.formula, made.plan
-        anchors = _values(made.anchors, made.anchor_grid).astype(np.float64)
-        places, sizes = self.constant(anchors[:, :2]), self.constant(anchors[:, 2:])
-        table = self.name()
-        nodes = self.rounded(known.tensor, made.encoding_grid, table)
+    def steps(part: slice) -> str:
+        chosen = nodes.constant(known.columns[part], "int64")
+        columns = nodes.add("Gather", [table, chosen], axis=-1)
+        double = nodes.add("Cast", [columns], to=TensorProto.DOUBLE)
+        return nodes.add("Div", [double, nodes.constant(known.scales[part], "float64")])
 
-        def add(operator: str, *inputs: str, **attributes: Any) -> str:
-            name = self.name()
-            nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
-            return name
-
-        def steps(part: slice) -> str:
-            chosen = self.constant(np.array(known.columns[part]))
-            columns = add("Gather", table, chosen, axis=-1)
-            scales = self.constant(np.array(known.scales[part]))
-            return add("Div", add("Cast", columns, to=TensorProto.DOUBLE), scales)
-
-        center = add("Add", add("Mul", steps(slice(0, 2)), sizes), places)
-        grown = add("Mul", self.constant(np.float64(0.5)), add("Exp", steps(slice(2, 4))))
-        half = add("Mul", grown, sizes)
-        center, half = (add("Cast", x, to=TensorProto.FLOAT) for x in (center, half))
-        corners = add("Concat", add("Sub", center, half), add("Add", center, half), axis=-1)
-        if found.geometry.x_first:
-            corners = add("Gather", corners, self.constant(np.array(SWAPPED)), axis=-1)
-        shape = self.constant(np.array(found.types[boxes].shape))
-        nodes.append(helper.make_node("Reshape", [corners, shape], [boxes], name=boxes))
-        return nodes
-
-    def name(self) -> str:
-        """One that is not taken."""
-        self.count += 1
-        return f"{self.prefix}{self.count}"
-
-    def constant(self, value: NDArray[Any] | np.generic) -> str:
-        """Add a constant."""
-        name = self.name()
-        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
+    center = nodes.add("Add", [nodes.add("Mul", [steps(slice(0, 2)), sizes]), places])
+    grown = nodes.add("Mul", [nodes.constant(0.5), nodes.add("Exp", [steps(slice(2, 4))])])
+    half = nodes.add("Mul", [grown, sizes])
+    center, half = (nodes.add("Cast", [x], to=TensorProto.FLOAT) for x in (center, half))
+    ends = [nodes.add(operator, [center, half]) for operator in ("Sub", "Add")]
+    corners = nodes.add("Concat", ends, axis=-1)
+    if found.geometry.x_first:
+        corners = nodes.add("Gather", [corners, nodes.integers(*SWAPPED)], axis=-1)
+    nodes.add("Reshape", [corners, nodes.integers(*found.types[boxes].shape)], output=boxes)

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
-from numpy.typing import ArrayLike
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from bridge import static_nms
+from bridge.model.nodes import Nodes
 from bridge.targets.tflite.postprocess_geometry import SWAPPED
 from bridge.targets.tflite.postprocess_plan import Plan
 from bridge.targets.tflite.postprocess_roles import Part, Role
@@ -26,18 +26,18 @@ def reference(plan: Plan, names: Sequence[str]) -> onnx.ModelProto:
             float32[1, M] and count float32[1], in this order.
     """
     graph = _Graph(plan)
-    results = graph.outputs(graph.detections())
-    made = {name for node in graph.nodes for name in node.output}
-    read = {name for node in graph.nodes for name in node.input}
-    constants = {tensor.name for tensor in graph.constants} | plan.copies.constants.keys()
+    results, written = graph.outputs(graph.detections()), graph.nodes
+    made = {name for node in written.nodes for name in node.output}
+    read = {name for node in written.nodes for name in node.input}
+    constants = {tensor.name for tensor in written.constants} | plan.copies.constants.keys()
     model = plan.front(sorted(name for name in read - made - constants if name in plan.types))
     model.graph.value_info.extend(model.graph.output)
     del model.graph.output[:]
     renamed = [
         helper.make_node("Identity", [x], [name]) for x, name in zip(results, names, strict=True)
     ]
-    model.graph.node.extend([*graph.nodes, *renamed])
-    model.graph.initializer.extend(graph.constants)
+    model.graph.node.extend([*written.nodes, *renamed])
+    model.graph.initializer.extend(written.constants)
     model.graph.output.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names
     )
@@ -66,21 +66,7 @@ class _Graph:
     """The nodes behind the suppression; names do not meet those of the model."""
 
     plan: Plan
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-
-    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
-        """Add a node; the name of its first result, those of others end in `_1`."""
-        name = f"{_PREFIX}/{operator}_{len(self.nodes)}"
-        names = [name, *(f"{name}_{i}" for i in range(1, results))]
-        self.nodes.append(helper.make_node(operator, inputs, names, name=name, **attributes))
-        return name
-
-    def constant(self, value: ArrayLike, dtype: str = "int64") -> str:
-        """Add a constant."""
-        name = f"{_PREFIX}/constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
+    nodes: Nodes = field(default_factory=lambda: Nodes(_PREFIX))
 
     def detections(self) -> _Found:
         """The suppression, a stable sort by score, and the first M of it."""
@@ -89,20 +75,21 @@ class _Graph:
         selected, found = f"{_PREFIX}/selected", f"{_PREFIX}/count"
         whole = replace(call, boxes=self._boxes(), scores=self._scores())
         whole = replace(whole, rows=rows, selected=selected, count=found)
-        self.nodes.append(static_nms.make_node(whole))
-        scores = self.node("GatherND", whole.scores, selected)
-        exists = self.node("Less", self.constant(np.arange(rows)), found)
-        key = self.node("Where", exists, scores, self.constant(-np.inf, "float32"))
-        most = self.constant([call.rows])
-        best = self.node("TopK", key, most, results=2, axis=0)
-        count = self.node("Where", self.node("Less", most, found), most, found)
-        real = self.node("Less", self.constant(np.arange(call.rows)), count)
-        picked = self.node("Gather", selected, f"{best}_1", axis=0)
+        self.nodes.nodes.append(static_nms.make_node(whole))
+        scores = self.nodes.add("GatherND", [whole.scores, selected])
+        exists = self.nodes.add("Less", [self.nodes.constant(np.arange(rows), "int64"), found])
+        key = self.nodes.add("Where", [exists, scores, self.nodes.constant(-np.inf, "float32")])
+        most = self.nodes.integers(call.rows)
+        best, places = self.nodes.add_topk(key, most)
+        count = self.nodes.add("Where", [self.nodes.add("Less", [most, found]), most, found])
+        real = self.nodes.add("Less", [self.nodes.constant(np.arange(call.rows), "int64"), count])
+        picked = self.nodes.add("Gather", [selected, places], axis=0)
         classes, boxes = (
-            self.node("Gather", picked, self.constant(column), axis=1) for column in (1, 2)
+            self.nodes.add("Gather", [picked, self.nodes.constant(column, "int64")], axis=1)
+            for column in (1, 2)
         )
-        flat = self.node("Reshape", whole.boxes, self.constant([plan.boxes, 4]))
-        corners = self._sorted(self.node("Gather", flat, boxes, axis=0))
+        flat = self.nodes.add("Reshape", [whole.boxes, self.nodes.integers(plan.boxes, 4)])
+        corners = self._sorted(self.nodes.add("Gather", [flat, boxes], axis=0))
         return _Found(
             self.masked(corners, real, (call.rows, 4)),
             self.masked(best, real, (call.rows,)),
@@ -115,8 +102,9 @@ class _Graph:
         """float32[1, N, 4], where they really are."""
         if self.plan.recovered is None:
             return self.plan.call.boxes
-        return self.node(
-            "Reshape", self.plan.recovered.boxes, self.constant([1, self.plan.boxes, 4])
+        return self.nodes.add(
+            "Reshape",
+            [self.plan.recovered.boxes, self.nodes.integers(1, self.plan.boxes, 4)],
         )
 
     def _scores(self) -> str:
@@ -124,25 +112,27 @@ class _Graph:
         plan, scores = self.plan, self.plan.call.scores
         if plan.recovered is None:
             return scores
-        ids = self.node("Reshape", plan.recovered.ids, self.constant([1, 1, plan.boxes]))
+        ids = self.nodes.add("Reshape", [plan.recovered.ids, self.nodes.integers(1, 1, plan.boxes)])
         numbers = plan.recovered.first + np.arange(plan.classes)
-        each = self.constant(numbers.reshape(1, -1, 1), plan.types[plan.recovered.ids].dtype)
-        hidden = self.constant(-np.inf, "float32")
-        return self.node("Where", self.node("Equal", ids, each), scores, hidden)
+        each = self.nodes.constant(numbers.reshape(1, -1, 1), plan.types[plan.recovered.ids].dtype)
+        hidden = self.nodes.constant(-np.inf, "float32")
+        return self.nodes.add("Where", [self.nodes.add("Equal", [ids, each]), scores, hidden])
 
     def _sorted(self, boxes: str) -> str:
         one, other = (self.columns(boxes, pair) for pair in ((0, 1), (2, 3)))
-        low, high = (self.node(kind, one, other) for kind in ("Min", "Max"))
-        return self.node("Concat", low, high, axis=1)
+        low, high = (self.nodes.add(kind, [one, other]) for kind in ("Min", "Max"))
+        return self.nodes.add("Concat", [low, high], axis=1)
 
     def columns(self, table: str, columns: Sequence[int]) -> str:
         """Columns of a table, in this order."""
-        return self.node("Gather", table, self.constant(columns), axis=1)
+        return self.nodes.add("Gather", [table, self.nodes.constant(columns, "int64")], axis=1)
 
     def masked(self, tensor: str, real: str, shape: tuple[int, ...], dtype: str = "float32") -> str:
         """Zero in rows that are not real."""
-        mask = self.node("Reshape", real, self.constant([shape[0], *(1 for _ in shape[1:])]))
-        return self.node("Where", mask, tensor, self.constant(0, dtype))
+        mask = self.nodes.add(
+            "Reshape", [real, self.nodes.integers(shape[0], *(1 for _ in shape[1:]))]
+        )
+        return self.nodes.add("Where", [mask, tensor, self.nodes.constant(0, dtype)])
 
     def outputs(self, found: _Found) -> tuple[str, str, str, str]:
         """Boxes, classes, scores and count as the operator shapes them."""
@@ -154,12 +144,12 @@ class _Graph:
             boxes = self.columns(boxes, SWAPPED)
         classes = self._part(found, Role.CLASS, found.classes, (rows,))
         scores = self._part(found, Role.SCORE, found.scores, (rows,))
-        first = self.constant([0])
-        count = self.node("Cast", found.count, to=TensorProto.FLOAT)
+        first = self.nodes.integers(0)
+        count = self.nodes.add("Cast", [found.count], to=TensorProto.FLOAT)
         return (
-            self.node("Unsqueeze", boxes, first),
-            self.node("Unsqueeze", classes, first),
-            self.node("Unsqueeze", scores, first),
+            self.nodes.add("Unsqueeze", [boxes, first]),
+            self.nodes.add("Unsqueeze", [classes, first]),
+            self.nodes.add("Unsqueeze", [scores, first]),
             count,
         )
 
@@ -174,7 +164,7 @@ class _Graph:
             copied.name = f"{_PREFIX}/{node.name}"
             copied.input[:] = [self._behind(name) for name in node.input]
             copied.output[:] = [self._behind(name) for name in node.output]
-            self.nodes.append(copied)
+            self.nodes.nodes.append(copied)
 
     def _behind(self, name: str) -> str:
         """What a tensor behind the suppression is called here."""
@@ -186,25 +176,25 @@ class _Graph:
         if name in plan.tail.counts:
             made = found.count
         elif name in plan.roles.classes:
-            table = self.constant(plan.roles.classes[name], plan.types[name].dtype)
-            made = self.node("Gather", table, found.classes, axis=0)
+            table = self.nodes.constant(plan.roles.classes[name], plan.types[name].dtype)
+            made = self.nodes.add("Gather", [table, found.classes], axis=0)
         else:
             columns = [self._column(found, c.role, c.index) for c in plan.roles.leaves[name]]
-            made = self.node("Concat", *columns, axis=1) if columns[1:] else columns[0]
+            made = self.nodes.add("Concat", columns, axis=1) if columns[1:] else columns[0]
             dtype = helper.np_dtype_to_tensor_dtype(np.dtype(plan.types[name].dtype))
-            made = self.node("Cast", made, to=dtype)
-        target = self.constant(shape)
-        self.nodes.append(helper.make_node("Reshape", [made, target], [self._behind(name)]))
+            made = self.nodes.add("Cast", [made], to=dtype)
+        target = self.nodes.constant(shape, "int64")
+        self.nodes.nodes.append(helper.make_node("Reshape", [made, target], [self._behind(name)]))
 
     def _column(self, found: _Found, role: Role, index: int) -> str:
         if role is Role.BOX:
             return self.columns(found.boxes, [index])
         column = found.scores
         if role is Role.CLASS and self.plan.recovered is not None:
-            first = self.constant(self.plan.recovered.first)
-            number = self.node("Add", found.classes, first)
-            column = self.node("Cast", number, to=TensorProto.FLOAT)
-        return self.node("Unsqueeze", column, self.constant([1]))
+            first = self.nodes.constant(self.plan.recovered.first, "int64")
+            number = self.nodes.add("Add", [found.classes, first])
+            column = self.nodes.add("Cast", [number], to=TensorProto.FLOAT)
+        return self.nodes.add("Unsqueeze", [column, self.nodes.integers(1)])
 
     def _part(self, found: _Found, role: Role, raw: str, shape: tuple[int, ...]) -> str:
         """float32[shape]: the source's part of a role, or the detections' own."""
@@ -212,8 +202,8 @@ class _Graph:
         made = raw
         if part is not None:
             made = self._chosen(part)
-            made = self.node("Reshape", made, self.constant(shape))
-        made = self.node("Cast", made, to=TensorProto.FLOAT)
+            made = self.nodes.add("Reshape", [made, self.nodes.constant(shape, "int64")])
+        made = self.nodes.add("Cast", [made], to=TensorProto.FLOAT)
         return self.masked(made, found.real, shape)
 
     def _chosen(self, part: Part) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from onnx import helper, numpy_helper
 
 
@@ -42,8 +42,9 @@ class Nodes:
         self.nodes.append(node)
         return outputs
 
-    def constant(self, array: NDArray[np.generic]) -> str:
-        """The name of an initializer that holds the array."""
+    def constant(self, value: ArrayLike, dtype: str | None = None) -> str:
+        """The name of an initializer that holds the value, in its own type unless one is given."""
+        array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._names:
             name = self._new("constant")
