@@ -23,7 +23,7 @@ from bridge.targets.tflite.link import Part, link
 from bridge.targets.tflite.network import OUTPUT, Network, convert
 from bridge.targets.tflite.operators import Emitter
 from bridge.targets.tflite.quantise import COMPUTED, Quantised, quantise
-from bridge.targets.tflite.quantise_ranges import Feeds, Floats
+from bridge.targets.tflite.quantise_ranges import Feeds, Floats, stored_sets
 from bridge.targets.tflite.quantise_report import PROBED, Count
 from bridge.targets.tflite.session import TfliteSession
 
@@ -223,14 +223,14 @@ def _noise(inputs: Sequence[Port]) -> Iterator[dict[str, Array]]:
 
 
 def _sets(inputs: Sequence[Port], calibration: Path) -> Iterator[dict[str, Array]]:
-    """Sets of an `.npz` file, arrays called `<input>/<number>`, laid as the artifact takes them."""
-    with np.load(calibration, allow_pickle=False) as stored:
-        for number in range(len(stored.files) // len(inputs)):
-            arrays = {port: stored[f"{port.name}/{number}"] for port in inputs}
-            yield {
-                port.name: array if port.transpose is None else array.transpose(port.transpose)
-                for port, array in arrays.items()
-            }
+    """Sets of an `.npz` file, laid as the artifact takes them."""
+    for arrays in stored_sets(calibration, [port.name for port in inputs]):
+        yield {
+            port.name: arrays[port.name]
+            if port.transpose is None
+            else arrays[port.name].transpose(port.transpose)
+            for port in inputs
+        }
 
 
 def _feeds(

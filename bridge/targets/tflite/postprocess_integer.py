@@ -5,9 +5,8 @@ what the network says of each anchor. The rounding to 8 bits becomes part of the
 that onnxruntime rounds as well; the operator is held to it bit for bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -23,6 +22,7 @@ from bridge.targets.tflite.postprocess_decode import Floats, Formula, formula, h
 from bridge.targets.tflite.postprocess_geometry import SWAPPED
 from bridge.targets.tflite.postprocess_kernel import Encoded
 from bridge.targets.tflite.postprocess_plan import Plan, UnfitError, look
+from bridge.targets.tflite.quantise_ranges import stored_sets
 
 LEVELS: Final = 255
 UNIT_SCORES: Final = Grid(1 / 256, 0)
@@ -184,16 +184,10 @@ def _seen(found: Plan, names: tuple[str, str], options: Options) -> list[NDArray
     session = open_session(found.front(names))
     inputs = [value.name for value in session.get_inputs()]
     made = [
-        session.run(list(names), feeds) for feeds in _sets(options.quantization.calibrate, inputs)
+        session.run(list(names), feeds)
+        for feeds in stored_sets(options.quantization.calibrate, inputs)
     ]
     return [np.stack(values) for values in zip(*made, strict=True)]
-
-
-def _sets(calibration: Path, inputs: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Sets of an `.npz` file, arrays called `<input>/<number>`."""
-    with np.load(calibration, allow_pickle=False) as stored:
-        for number in range(len(stored.files) // max(len(inputs), 1)):
-            yield {name: stored[f"{name}/{number}"] for name in inputs}
 
 
 # The model

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -14,6 +15,13 @@ Feeds = Mapping[str, Array]
 """Inputs of the network (`input_0`, ...) by name, in its layout."""
 
 Floats = NDArray[np.float32]
+
+
+def stored_sets(calibration: Path, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+    """Sets of an `.npz` file, arrays called `<input>/<number>`, in the source's layout."""
+    with np.load(calibration, allow_pickle=False) as stored:
+        for number in range(len(stored.files) // len(names)):
+            yield {name: stored[f"{name}/{number}"] for name in names}
 
 
 def ranges(
